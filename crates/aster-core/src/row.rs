@@ -1,0 +1,150 @@
+//! The serializer's record of a resource.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::RuleError;
+use crate::id::{Authority, GrantId};
+use crate::name::{Principal, ResourceName};
+use crate::ttl::Ttl;
+
+/// The largest epoch: 2^63 - 1, so that every database's signed 64-bit integer can hold it.
+pub const EPOCH_MAX: u64 = i64::MAX as u64;
+
+/// What a store keeps for a resource. The instant of the last grant or renewal is not here: it is
+/// volatile and belongs to the store's own clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowState {
+    /// The present generation of ownership, 1 to [`EPOCH_MAX`]; it only grows.
+    pub epoch: u64,
+    /// Grows with every change of the row, renewals included, so that a candidate without a clock of
+    /// the store's can see that nothing moved.
+    pub revision: u64,
+    /// The last grant, also after it ended, so that its late duplicate is not granted again.
+    pub grant_id: GrantId,
+    /// Who holds it, when it is held.
+    pub held: Option<Tenure>,
+    /// Whom a revoke keeps out, until its own instant has passed.
+    pub hold_off: Option<Box<HoldOff>>,
+}
+
+/// The held half of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    /// The identity that the lease was granted to.
+    pub holder: Principal,
+    /// How long a grant or renewal lasts; fixed at the grant.
+    pub ttl: Ttl,
+}
+
+/// A revoked holder that may not acquire for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldOff {
+    /// Who is kept out.
+    pub holder: Principal,
+    /// For how long after the revoke.
+    pub duration: Duration,
+}
+
+impl RowState {
+    /// The holder of a held row.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Principal> {
+        self.held.as_ref().map(|tenure| &tenure.holder)
+    }
+
+    /// The ttl of a held row.
+    #[must_use]
+    pub fn ttl(&self) -> Option<Ttl> {
+        self.held.as_ref().map(|tenure| tenure.ttl)
+    }
+}
+
+/// A row as the rules see it: who issues its epochs, its name, and the store's floor for absent rows.
+///
+/// Load it and use it inside one lock or transaction; a view that outlives its lock is a snapshot,
+/// and deciding on a snapshot is the race that fencing exists to close (specification, "Enforce at
+/// the write boundary").
+#[derive(Debug, Clone, Copy)]
+pub struct RowView<'a> {
+    /// The store's authority.
+    pub authority: Authority,
+    /// The resource that the row is loaded for.
+    pub resource: &'a ResourceName,
+    /// The highest epoch among rows that the store has dropped; 0 when it never dropped one.
+    pub floor: u64,
+    /// The row, or `None` when the store has none: such a resource is free at the floor.
+    pub row: Option<&'a RowState>,
+}
+
+impl RowView<'_> {
+    /// The present epoch: the row's, or the floor of an absent row.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.row.map_or(self.floor, |row| row.epoch)
+    }
+
+    /// A copy of what can be told about the row. `remaining` is the store's own estimate.
+    #[must_use]
+    pub fn snapshot(&self, remaining: Option<Duration>) -> LeaseSnapshot {
+        LeaseSnapshot {
+            resource: self.resource.clone(),
+            epoch: self.epoch(),
+            holder: self.row.and_then(|row| row.holder().cloned()),
+            held: self.row.is_some_and(|row| row.held.is_some()),
+            ttl: self.row.and_then(RowState::ttl).map(Ttl::duration),
+            remaining,
+            revision: self.row.map_or(0, |row| row.revision),
+        }
+    }
+}
+
+/// What a serializer said about a resource at some moment. **A hint**: it may be out of date when it
+/// arrives, and nothing that protects data may depend on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseSnapshot {
+    /// The resource.
+    pub resource: ResourceName,
+    /// Its epoch; 0 for a resource that never had one, and when withheld from the unauthorized.
+    pub epoch: u64,
+    /// Who holds it.
+    pub holder: Option<Principal>,
+    /// Whether it is held. An expired row that nobody took is still held.
+    pub held: bool,
+    /// The ttl of a held row.
+    pub ttl: Option<Duration>,
+    /// How long until the row may be taken, where the store can tell; zero once it may.
+    pub remaining: Option<Duration>,
+    /// Grows with every change, renewals included.
+    pub revision: u64,
+}
+
+impl LeaseSnapshot {
+    /// The answer for someone who may not see the row.
+    #[must_use]
+    pub fn withheld(resource: ResourceName) -> Self {
+        Self {
+            resource,
+            epoch: 0,
+            holder: None,
+            held: false,
+            ttl: None,
+            remaining: None,
+            revision: 0,
+        }
+    }
+}
+
+/// The epoch after `epoch`.
+///
+/// # Errors
+///
+/// [`RuleError::EpochExhausted`] past [`EPOCH_MAX`].
+pub fn next_epoch(epoch: u64) -> Result<u64, RuleError> {
+    match epoch.checked_add(1) {
+        Some(next) if next <= EPOCH_MAX => Ok(next),
+        _ => Err(RuleError::EpochExhausted { epoch }),
+    }
+}
