@@ -84,6 +84,22 @@ pub enum FenceRejection {
     Reentrant,
 }
 
+impl FenceRejection {
+    /// Its stable name, as the audit trail and metrics show it: `stale_epoch`, ….
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            FenceRejection::WrongAuthority => "wrong_authority",
+            FenceRejection::WrongResource => "wrong_resource",
+            FenceRejection::StaleEpoch { .. } => "stale_epoch",
+            FenceRejection::FutureEpoch { .. } => "future_epoch",
+            FenceRejection::NotHeld => "not_held",
+            FenceRejection::NotHolder => "not_holder",
+            FenceRejection::Reentrant => "reentrant",
+        }
+    }
+}
+
 /// The fence rule. A write may proceed only inside the lock or transaction in which `view` was
 /// loaded, and only if this returns `Ok`.
 ///

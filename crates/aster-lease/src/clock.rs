@@ -31,6 +31,19 @@ impl Moment {
 pub trait Clock: Send + Sync + 'static {
     /// The present moment.
     fn now(&self) -> Moment;
+
+    /// Milliseconds since 1970 on the wall clock, for the audit trail that people read. No decision
+    /// depends on it.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is where the audit's wall clock comes in"
+    )]
+    fn unix_ms(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
+    }
 }
 
 /// Tokio's clock and the operating system's boot-time clock.

@@ -7,6 +7,8 @@
 //! | [`registers`] | [`Registers`]: a small protected value beside a row |
 //! | [`audit`] | [`AuditLog`]: what happened, for people |
 //! | [`writer`] | [`Writer`]: the authenticated identity that asks for a write |
+//! | [`handle`] | [`LeaseHandle`]: acquire, renew in the background, fence, release |
+//! | [`memory`] | [`MemorySerializer`] |
 //! | [`clock`], [`entropy`] | where time and randomness come in |
 //! | [`error`] | what can fail, and what to do about it |
 
@@ -14,8 +16,11 @@ pub mod audit;
 pub mod clock;
 pub mod entropy;
 pub mod error;
+pub mod handle;
+pub mod memory;
 pub mod registers;
 pub mod resource;
+pub mod revoke;
 pub mod serializer;
 pub mod writer;
 
@@ -25,7 +30,13 @@ pub use audit::{AUDIT_PAGE_MAX, AuditEvent, AuditLog, AuditQuery, AuditRecord};
 pub use clock::{Clock, Moment, SystemClock};
 pub use entropy::{Entropy, EntropyError, SystemEntropy};
 pub use error::{FencedError, LeaseError, SerializerError};
+pub use handle::{
+    AcquireOutcome, EndedReason, LeaseBuilder, LeaseHandle, LeaseOptions, LeaseStatus,
+    ReleaseOutcome,
+};
+pub use memory::{MemoryOptions, MemorySerializer};
 pub use registers::{RegisterError, RegisterValue, Registers};
 pub use resource::{FencedResource, GuardedResource};
+pub use revoke::{RevokeOutcome, revoke, revoke_with_hold_off};
 pub use serializer::{LIST_PAGE_MAX, LeaseSerializer, ListQuery};
 pub use writer::Writer;

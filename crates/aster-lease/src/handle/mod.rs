@@ -1,0 +1,199 @@
+//! The holder's engine (specification, "Handle lease loss").
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `mod.rs` | [`LeaseHandle`] |
+//! | `options.rs` | ttl, renew interval, margin, and their check |
+//! | `acquire.rs` | acquire with retries; what is undone when the caller goes away |
+//! | `renew.rs` | the background task |
+//! | `release.rs` | release with retries, in bounded time |
+//! | `state.rs` | the self-limit, the end and its reason: one value behind one lock |
+//! | `attempt.rs` | one request with its time limit, pauses between retries |
+
+mod acquire;
+mod attempt;
+mod options;
+mod release;
+mod renew;
+mod state;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aster_core::{Fence, Principal, ResourceName};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+pub use acquire::{AcquireOutcome, LeaseBuilder};
+pub use options::LeaseOptions;
+pub use release::ReleaseOutcome;
+pub use state::{EndedReason, LeaseStatus};
+
+use crate::error::LeaseError;
+use crate::serializer::LeaseSerializer;
+use state::Shared;
+
+pub(crate) use attempt::within;
+
+/// A lease that is held and renewed in the background.
+///
+/// [`fence`](Self::fence) hands out the fence only while it may be used: it looks at the clock, so a
+/// process that was stopped or a machine that was suspended gets `None` at once, even if no task has
+/// run. That is the holder's own caution; what makes a write safe is the check at the resource.
+///
+/// A lease that has ended stays ended. Drop stops the renewal and does **not** release: the resource
+/// is free once the ttl has passed. Call [`release`](Self::release) when the work is done.
+///
+/// See [`MemorySerializer`](crate::MemorySerializer) for a runnable example.
+pub struct LeaseHandle {
+    shared: Arc<Shared>,
+    renewal: AbortHandle,
+}
+
+impl LeaseHandle {
+    /// Asks `serializer` for `resource` on behalf of `holder`, once, without waiting for its present
+    /// owner.
+    ///
+    /// Lost replies and passing failures are retried under one grant id for as long as a grant would
+    /// be usable (at least 3 s). Cancel safe: if the future is dropped, whatever was granted is given
+    /// back in the background, and at the latest one ttl later it is free.
+    ///
+    /// Needs a tokio runtime with its timer on; the lease is renewed there.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Invalid`] when a name or an option is not acceptable, before anything is sent;
+    /// [`LeaseError::Serializer`] when there was no answer. A denial is an `Ok`.
+    pub async fn acquire<S>(
+        serializer: Arc<S>,
+        resource: &str,
+        holder: &str,
+        options: LeaseOptions,
+    ) -> Result<AcquireOutcome, LeaseError>
+    where
+        S: LeaseSerializer + ?Sized,
+    {
+        Self::builder(serializer, resource, holder)
+            .options(options)
+            .acquire()
+            .await
+    }
+
+    /// The same with a choice of clock, randomness and grant id.
+    pub fn builder<S>(serializer: Arc<S>, resource: &str, holder: &str) -> LeaseBuilder
+    where
+        S: LeaseSerializer + ?Sized,
+    {
+        LeaseBuilder::new(serializer, resource, holder)
+    }
+
+    fn start(shared: Arc<Shared>, runtime: &Handle) -> Self {
+        let renewal = runtime.spawn(renew::run(shared.clone())).abort_handle();
+        Self { shared, renewal }
+    }
+
+    /// The fence, while it may be used; `None` from the moment at which the holder has to doubt its
+    /// ownership. Fetch it immediately before each protected action.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.shared.remaining().map(|_| self.shared.fence.clone())
+    }
+
+    /// The granted epoch, also after the end.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.shared.fence.epoch
+    }
+
+    /// The resource.
+    #[must_use]
+    pub fn resource(&self) -> &ResourceName {
+        &self.shared.fence.resource
+    }
+
+    /// The identity that the lease was granted to.
+    #[must_use]
+    pub fn holder(&self) -> &Principal {
+        &self.shared.fence.holder
+    }
+
+    /// Where the lease stands now.
+    #[must_use]
+    pub fn status(&self) -> LeaseStatus {
+        self.shared.status()
+    }
+
+    /// How long the fence may still be used if no renewal succeeds; `None` once the lease has ended.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.shared.remaining()
+    }
+
+    /// Why the lease ended; `None` while it is held.
+    #[must_use]
+    pub fn ended_reason(&self) -> Option<EndedReason> {
+        self.shared.ended()
+    }
+
+    /// Follows the status. The receiver sees one change, from `Held` to where the lease ended.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<LeaseStatus> {
+        self.shared.subscribe()
+    }
+
+    /// Resolves once the lease has ended, with the reason. Independent of the handle's lifetime.
+    pub fn lost(&self) -> impl Future<Output = EndedReason> + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        let mut status = shared.subscribe();
+        async move {
+            loop {
+                if let Some(reason) = shared.ended() {
+                    return reason;
+                }
+                // `shared` owns the sender, so this cannot fail while we hold it; if it did, the
+                // reason would be looked up again.
+                let _ = status.changed().await;
+            }
+        }
+    }
+
+    /// Gives the lease up and frees the resource. The fence and the renewal stop at this call, before
+    /// the future is first polled; the future may be dropped and still nothing is renewed.
+    ///
+    /// Takes at most the ttl, but between 1 s and 10 s. Can be repeated, also after a failure.
+    ///
+    /// Release advances the epoch, so that writes still in flight under the old fence are rejected
+    /// (specification, "Handle lease loss").
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError`] when the serializer did not confirm it in time; the resource is then free at
+    /// the latest one ttl after the last renewal.
+    pub fn release(
+        &self,
+    ) -> impl Future<Output = Result<ReleaseOutcome, LeaseError>> + Send + 'static {
+        self.shared.end(EndedReason::Released);
+        self.renewal.abort();
+        release::run(self.shared.clone())
+    }
+}
+
+impl Drop for LeaseHandle {
+    fn drop(&mut self) {
+        self.shared.end(EndedReason::Dropped);
+        self.renewal.abort();
+    }
+}
+
+impl fmt::Debug for LeaseHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LeaseHandle")
+            .field("fence", &self.shared.fence)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,341 @@
+//! The memory store: rows and protected state in one process.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `mod.rs` | the type, its options, the protected write |
+//! | `shard.rs` | the rows behind one lock, the gate of a running closure, dropping idle rows |
+//! | `serializer.rs` | the traits: serializer, registers, audit |
+//! | `audit.rs` | the bounded ring of audit records |
+
+mod audit;
+mod serializer;
+mod shard;
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use aster_core::{
+    Authority, ErrorKind, Fence, FenceRejection, LeaseOp, REGISTER_BYTES_MAX, ResourceName,
+    TtlBounds,
+};
+
+use crate::audit::{AuditEvent, AuditRecord};
+use crate::clock::{Clock, SystemClock};
+use crate::entropy::{self, Entropy, EntropyError, SystemEntropy};
+use crate::error::FencedError;
+use crate::writer::Writer;
+
+use audit::AuditRing;
+use shard::Shard;
+
+/// How many locks the rows are spread over. A closure never runs under one of them.
+const SHARDS: usize = 64;
+
+/// Free rows are remembered at least this long by default, longer than any retry.
+pub const IDLE_RETENTION: Duration = Duration::from_secs(60 * 60);
+/// How many free rows are remembered by default, however young they are.
+pub const IDLE_ROWS_MAX: usize = 128 * 1024;
+/// How many audit records are kept by default.
+pub const AUDIT_RECORDS_MAX: usize = 10_000;
+
+type Authorizer = Arc<dyn Fn(&LeaseOp, &str) -> bool + Send + Sync>;
+
+/// Settings of a [`MemorySerializer`].
+#[derive(Clone)]
+pub struct MemoryOptions {
+    /// Which ttls are accepted; 100 ms to 24 h by default.
+    pub ttl_bounds: TtlBounds,
+    /// The largest register value in bytes; 1 MiB by default.
+    pub register_bytes_max: usize,
+    /// How long a free row is remembered, so that a late duplicate of its last grant is recognized;
+    /// one hour by default.
+    pub idle_retention: Duration,
+    /// How many free rows are remembered at most; beyond it the oldest are dropped earlier, behind
+    /// the epoch floor. Bounds the memory that a million one-time names take.
+    pub idle_rows_max: usize,
+    /// How many audit records are kept; the oldest are dropped.
+    pub audit_records_max: usize,
+    /// The clock that judges expiry.
+    pub clock: Arc<dyn Clock>,
+    /// Where the authority comes from.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self {
+            ttl_bounds: TtlBounds::default(),
+            register_bytes_max: REGISTER_BYTES_MAX,
+            idle_retention: IDLE_RETENTION,
+            idle_rows_max: IDLE_ROWS_MAX,
+            audit_records_max: AUDIT_RECORDS_MAX,
+            clock: Arc::new(SystemClock::new()),
+            entropy: Arc::new(SystemEntropy),
+        }
+    }
+}
+
+impl fmt::Debug for MemoryOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MemoryOptions")
+            .field("ttl_bounds", &self.ttl_bounds)
+            .field("register_bytes_max", &self.register_bytes_max)
+            .field("idle_retention", &self.idle_retention)
+            .field("idle_rows_max", &self.idle_rows_max)
+            .field("audit_records_max", &self.audit_records_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A serializer and enforcement point in this process's memory (specification, "Enforce at the write
+/// boundary").
+///
+/// **Not durable and not replicated**: its rows end with the process. Every clone is the same store.
+/// Expiry is judged on the process's monotonic clock.
+///
+/// A protected closure runs under its own row's lock: while it runs, ownership of that resource
+/// cannot change, but renewals go on, and no other resource waits.
+///
+/// ```
+/// use std::sync::Arc;
+/// use aster_lease::{AcquireOutcome, LeaseHandle, LeaseOptions, MemorySerializer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let serializer = Arc::new(MemorySerializer::new());
+/// let mut catalog = String::new();
+/// let node_id = String::from("worker-a");
+/// let options = LeaseOptions::default();
+/// match LeaseHandle::acquire(serializer.clone(), "catalog/current", &node_id, options).await? {
+///     AcquireOutcome::Granted(lease) => {
+///         let fence = lease.fence().ok_or("lost already")?;
+///         serializer.mutate_fenced(&fence, &node_id, || catalog = "catalog-v1".to_owned())?;
+///         lease.release().await?;
+///         assert!(serializer.mutate_fenced(&fence, &node_id, || ()).is_err());
+///     }
+///     AcquireOutcome::Denied(reason, snapshot) => eprintln!("denied: {reason}; {snapshot:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemorySerializer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    authority: Authority,
+    options: MemoryOptions,
+    hasher: RandomState,
+    shards: Vec<Shard>,
+    authorizer: RwLock<Option<Authorizer>>,
+    audit: Mutex<AuditRing>,
+}
+
+impl MemorySerializer {
+    /// An empty store with the default options.
+    ///
+    /// # Panics
+    ///
+    /// When the operating system has no random bytes for the authority; use
+    /// [`with_options`](Self::with_options) to handle that.
+    #[must_use]
+    #[allow(
+        clippy::expect_used,
+        reason = "documented; std's own hash maps panic here as well"
+    )]
+    pub fn new() -> Self {
+        Self::with_options(MemoryOptions::default()).expect("random bytes for the authority")
+    }
+
+    /// An empty store.
+    ///
+    /// # Errors
+    ///
+    /// [`EntropyError`] when there are no random bytes for the authority.
+    pub fn with_options(options: MemoryOptions) -> Result<Self, EntropyError> {
+        let authority = entropy::authority(&*options.entropy)?;
+        let audit = Mutex::new(AuditRing::new(options.audit_records_max));
+        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+        let hasher = RandomState::new();
+        let authorizer = RwLock::new(None);
+        let inner = Inner {
+            authority,
+            options,
+            hasher,
+            shards,
+            authorizer,
+            audit,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// From now on every operation is asked for first; `false` denies it as
+    /// [`Unauthorized`](aster_core::DenyReason::Unauthorized), withholds the row from the actor,
+    /// reaches no rule and spends no epoch.
+    ///
+    /// Without an authorizer everything is allowed: the process is the boundary.
+    pub fn set_authorizer<F>(&self, authorizer: F)
+    where
+        F: Fn(&LeaseOp, &str) -> bool + Send + Sync + 'static,
+    {
+        let mut slot = self
+            .inner
+            .authorizer
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(Arc::new(authorizer));
+    }
+
+    /// Behaves like a restart of a serializer that kept its rows: the authority and every epoch
+    /// stay, every held row gets one full ttl again.
+    pub fn restart(&self) {
+        let now = self.now();
+        for shard in &self.inner.shards {
+            shard.lock().restart(now);
+        }
+    }
+
+    /// How many rows are kept: held ones, and free ones that are still remembered.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        self.inner
+            .shards
+            .iter()
+            .map(|shard| shard.lock().row_count())
+            .sum()
+    }
+
+    /// Runs `operation` if the fence rule passes, as one atomic step: while it runs, ownership of the
+    /// resource cannot change. Blocks while another protected closure of the same resource runs.
+    ///
+    /// `writer` is the authenticated identity that asks for the write; it must not come from the
+    /// fence (specification, "Enforce at the write boundary").
+    ///
+    /// A panic in `operation` unwinds to the caller and leaves the store usable. From inside a
+    /// closure no protected write waits for another: one that would is refused as
+    /// [`Reentrant`](FenceRejection::Reentrant).
+    ///
+    /// # Errors
+    ///
+    /// The rejection; `operation` has not run then.
+    pub fn mutate_fenced<W, R>(
+        &self,
+        fence: &Fence,
+        writer: &W,
+        operation: impl FnOnce() -> R,
+    ) -> Result<R, FenceRejection>
+    where
+        W: Writer + ?Sized,
+    {
+        let writer = writer.writer();
+        let shard = self.shard(&fence.resource);
+        match shard.enter(self.inner.authority, fence, writer) {
+            Ok(_gate) => Ok(operation()),
+            Err((rejection, current)) => {
+                self.audit_rejection(fence, writer, &rejection, current);
+                Err(rejection)
+            }
+        }
+    }
+
+    /// The same for an operation that can fail. Memory cannot undo what a failed operation has
+    /// changed; it has to leave its own state as it wants it.
+    ///
+    /// # Errors
+    ///
+    /// [`FencedError::Rejected`] and `operation` has not run, or [`FencedError::Operation`] with its
+    /// own error.
+    pub fn try_mutate_fenced<W, R, E>(
+        &self,
+        fence: &Fence,
+        writer: &W,
+        operation: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, FencedError<E>>
+    where
+        W: Writer + ?Sized,
+    {
+        self.mutate_fenced(fence, writer, operation)?
+            .map_err(FencedError::Operation)
+    }
+
+    fn now(&self) -> Duration {
+        // The serializer may hold a lease longer than its ttl, never shorter: the monotonic half
+        // alone does not jump after a suspension.
+        self.inner.options.clock.now().monotonic
+    }
+
+    fn shard(&self, resource: &ResourceName) -> &Shard {
+        let hash = self.inner.hasher.hash_one(resource.as_str());
+        // SHARDS is a power of two, so the remainder is its low bits.
+        &self.inner.shards[(hash % SHARDS as u64) as usize]
+    }
+
+    fn authorized(&self, op: &LeaseOp, resource: &str) -> bool {
+        let slot = self
+            .inner
+            .authorizer
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let authorizer = slot.clone();
+        drop(slot);
+        authorizer.is_none_or(|authorizer| authorizer(op, resource))
+    }
+
+    fn audit_rejection(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        rejection: &FenceRejection,
+        current: u64,
+    ) {
+        if crate::error::rejection_kind(rejection) == ErrorKind::Report {
+            tracing::error!(%fence, writer, current, "fence from the future");
+        }
+        self.audit(AuditRecord {
+            id: 0,
+            at_unix_ms: 0,
+            event: AuditEvent::Rejected,
+            resource: Some(fence.resource.clone()),
+            epoch_carried: Some(fence.epoch),
+            epoch_current: current,
+            holder: Some(fence.holder.clone()),
+            actor: Some(writer.to_owned()),
+            detail: Some(rejection.name().to_owned()),
+            count: 1,
+        });
+    }
+
+    fn audit(&self, record: AuditRecord) {
+        let at_unix_ms = self.inner.options.clock.unix_ms();
+        let mut ring = self
+            .inner
+            .audit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        ring.push(AuditRecord {
+            at_unix_ms,
+            ..record
+        });
+    }
+}
+
+impl Default for MemorySerializer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemorySerializer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MemorySerializer")
+            .field("authority", &self.inner.authority)
+            .finish_non_exhaustive()
+    }
+}
