@@ -18,8 +18,10 @@ use crate::entropy::{self, Entropy, SystemEntropy};
 use crate::error::{LeaseError, SerializerError};
 use crate::serializer::LeaseSerializer;
 
-/// One attempt to acquire may take the renew interval, but at least this long: a durable grant waits
-/// for a disk.
+/// One attempt to acquire may take this part of the renew interval, so that several lost replies
+/// leave time to retry.
+const ATTEMPT_PARTS: u32 = 2;
+/// But at least this long: a durable grant waits for a disk.
 const ATTEMPT_MIN: Duration = Duration::from_secs(1);
 /// Attempts go on for as long as a grant would be usable, but at least this long.
 const ACQUIRE_TIME_MIN: Duration = Duration::from_secs(3);
@@ -138,9 +140,7 @@ struct Wish {
 impl Wish {
     async fn acquire(self, runtime: Handle) -> Result<AcquireOutcome, LeaseError> {
         let parts = &self.parts;
-        let attempt_max = self
-            .timing
-            .renew_interval
+        let attempt_max = (self.timing.renew_interval / ATTEMPT_PARTS)
             .max(ATTEMPT_MIN)
             .min(self.timing.usable);
         let time_max = self.timing.usable.max(ACQUIRE_TIME_MIN);
@@ -153,8 +153,8 @@ impl Wish {
         };
         // Set once an attempt has ended without an answer: it may be carried out any time later.
         let mut unanswered = false;
+        let mut left = time_max;
         loop {
-            let left = time_max.saturating_sub(parts.clock.now().since(started));
             let sent = parts.clock.now();
             let op = LeaseOp::Acquire {
                 candidate: self.candidate.clone(),
@@ -183,13 +183,15 @@ impl Wish {
                 Err(error) => error,
             };
             unanswered = true;
-            let left = time_max.saturating_sub(parts.clock.now().since(started));
+            if error.kind() == ErrorKind::Retry {
+                tracing::debug!(resource = %self.resource, %error, "an acquire failed");
+                tokio::time::sleep(backoff.pause(left)).await;
+                left = time_max.saturating_sub(parts.clock.now().since(started));
+            }
             if error.kind() != ErrorKind::Retry || left.is_zero() {
                 undo.armed = error.kind() != ErrorKind::FixCall;
                 return Err(error.into());
             }
-            tracing::debug!(resource = %self.resource, %error, "an acquire failed, retrying");
-            tokio::time::sleep(backoff.pause(left)).await;
         }
     }
 

@@ -91,7 +91,9 @@ impl LeaseHandle {
     }
 
     fn start(shared: Arc<Shared>, runtime: &Handle) -> Self {
-        let renewal = runtime.spawn(renew::run(shared.clone())).abort_handle();
+        let renewal = runtime
+            .spawn(renew::run(renew::Renewal(shared.clone())))
+            .abort_handle();
         Self { shared, renewal }
     }
 

@@ -41,8 +41,8 @@ pub(super) async fn run(shared: Arc<Shared>) -> Result<ReleaseOutcome, LeaseErro
         holder: shared.fence.holder.clone(),
         epoch: shared.fence.epoch,
     };
+    let mut left = time_max;
     loop {
-        let left = time_max.saturating_sub(parts.clock.now().since(started));
         let answer = parts
             .send(&shared.fence.resource, op.clone(), attempt_max.min(left))
             .await;
@@ -72,10 +72,10 @@ pub(super) async fn run(shared: Arc<Shared>) -> Result<ReleaseOutcome, LeaseErro
             Err(error) if error.kind() == ErrorKind::Retry => error.into(),
             Err(error) => return Err(error.into()),
         };
-        let left = time_max.saturating_sub(parts.clock.now().since(started));
+        tokio::time::sleep(backoff.pause(left)).await;
+        left = time_max.saturating_sub(parts.clock.now().since(started));
         if left.is_zero() {
             return Err(failure);
         }
-        tokio::time::sleep(backoff.pause(left)).await;
     }
 }

@@ -16,14 +16,14 @@ const ATTEMPT_PARTS: u32 = 2;
 const ATTEMPT_MIN: Duration = Duration::from_millis(5);
 
 /// Renews until the lease ends, and reports the loss when it comes.
-pub(super) async fn run(shared: Arc<Shared>) {
-    let _stopped = Stopped(shared.clone());
+pub(super) async fn run(renewal: Renewal) {
+    let shared = &*renewal.0;
     loop {
         let pause = shared
             .timing
             .renew_interval
             .mul_f64(jitter(&*shared.parts.entropy, RENEW_SPREAD));
-        if !sleep_until_due(&shared, pause).await || !renew(&shared).await {
+        if !sleep_until_due(shared, pause).await || !renew(shared).await {
             return;
         }
     }
@@ -98,10 +98,11 @@ async fn renew(shared: &Shared) -> bool {
     }
 }
 
-/// Says that nobody renews any more, however the task came to its end.
-struct Stopped(Arc<Shared>);
+/// What the task owns. However the task comes to its end, also if its runtime never ran it, this says
+/// that nobody renews any more.
+pub(super) struct Renewal(pub(super) Arc<Shared>);
 
-impl Drop for Stopped {
+impl Drop for Renewal {
     fn drop(&mut self) {
         self.0.end(EndedReason::RuntimeStopped);
     }

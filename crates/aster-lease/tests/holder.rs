@@ -1,0 +1,280 @@
+//! The holder: renewal, self-limit, loss.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aster_lease::{
+    AcquireOutcome, DenyReason, EndedReason, LeaseHandle, LeaseOptions, LeaseSerializer,
+    LeaseStatus, MemorySerializer, TransitionOutcome, revoke,
+};
+use support::{
+    Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options, principal, settle,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lease_outlives_many_ttls_under_one_epoch() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    for _ in 0..20 {
+        tokio::time::sleep(TTL / 2).await;
+        assert_eq!(lease.fence().expect("still held").epoch, 1);
+    }
+    assert_eq!(lease.status(), LeaseStatus::Held);
+    assert_eq!(lease.ended_reason(), None);
+}
+
+/// A network that swallows packets without closing, in either direction.
+#[tokio::test(start_paused = true)]
+async fn a_silent_network_ends_the_fence_within_one_ttl_of_the_last_renewal() {
+    for fault in [Fault::RequestLost, Fault::ReplyLost] {
+        let network = Faulty::new();
+        let lease = granted(&network, "a").await;
+        let lost = lease.lost();
+        network.always(fault.clone());
+        let usable = lease.remaining().expect("held");
+        assert!(usable <= options().ttl - options().holder_margin);
+        tokio::time::sleep(usable - Duration::from_millis(100)).await;
+        assert!(
+            lease.fence().is_some(),
+            "{fault:?}: the holder may rely on it until its limit"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(lease.fence().is_none(), "{fault:?}");
+        assert_eq!(lease.status(), LeaseStatus::Lost, "{fault:?}");
+        assert_eq!(lost.await, EndedReason::Unreachable, "{fault:?}");
+    }
+}
+
+/// The fence must be gone before the serializer can give the lease to anybody else.
+#[tokio::test(start_paused = true)]
+async fn the_holder_stops_before_anyone_else_can_be_granted() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::RequestLost);
+    for step in 0_u8..200 {
+        tokio::time::sleep(TTL / 100).await;
+        let fence_before = lease.fence();
+        match acquire_raw(&network.store, "b", step + 1).await {
+            TransitionOutcome::Granted(fence) => {
+                assert_eq!(fence.epoch, 2);
+                assert!(fence_before.is_none(), "two usable fences at once");
+                return;
+            }
+            TransitionOutcome::Denied(DenyReason::HeldByOther, _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("the lease of a holder that is cut off is never given away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_less_than_the_self_limit_costs_nothing() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::RequestLost);
+    tokio::time::sleep(TTL.mul_f64(0.4)).await;
+    network.always(Fault::None);
+    tokio::time::sleep(TTL * 3).await;
+    assert_eq!(lease.fence().expect("no loss").epoch, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_lost_reply_to_a_renewal_costs_nothing() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.script([Fault::ReplyLost]);
+    tokio::time::sleep(TTL * 3).await;
+    assert_eq!(lease.fence().expect("no loss").epoch, 1);
+    assert!(network.count("renew") >= 8, "renewals go on");
+}
+
+/// The suspension is seen by the clock at the next look, without any task having run.
+#[tokio::test(start_paused = true)]
+async fn a_suspended_machine_finds_its_fence_gone_at_once() {
+    let store = Arc::new(MemorySerializer::new());
+    let clock = SuspendedClock::new();
+    let outcome = LeaseHandle::builder(store.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire()
+        .await;
+    let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    let mut events = lease.watch();
+    assert!(lease.fence().is_some());
+    clock.suspend(TTL * 3);
+    assert!(lease.fence().is_none());
+    assert_eq!(lease.status(), LeaseStatus::Lost);
+    assert_eq!(lease.lost().await, EndedReason::Unreachable);
+    // The next one owns it; the first one wakes and stays lost, with one event.
+    tokio::time::sleep(TTL * 2).await;
+    assert!(matches!(
+        acquire_raw(&*store, "b", 9).await,
+        TransitionOutcome::Granted(_)
+    ));
+    settle().await;
+    assert!(lease.fence().is_none());
+    assert!(events.has_changed().unwrap());
+    assert_eq!(*events.borrow_and_update(), LeaseStatus::Lost);
+    assert!(!events.has_changed().unwrap(), "exactly one loss event");
+}
+
+/// A renewal sent before the limit whose answer arrives after it does not revive the handle.
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_does_not_revive_an_ended_lease() {
+    let network = Faulty::with_yields(1);
+    let clock = SuspendedClock::new();
+    let outcome = LeaseHandle::builder(network.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire()
+        .await;
+    let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    // The renewal task has sent its request and waits for the answer when the machine sleeps.
+    while network.count("renew") == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let before = network.count("renew");
+    clock.suspend(TTL);
+    settle().await;
+    assert!(lease.fence().is_none());
+    assert_eq!(network.count("renew"), before, "and no renewal follows");
+    assert_eq!(lease.status(), LeaseStatus::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoke_ends_the_lease_at_its_next_renewal() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    revoke(&*store, RESOURCE, "operator", None).await.unwrap();
+    assert_eq!(lease.lost().await, EndedReason::Revoked);
+    assert_eq!(lease.status(), LeaseStatus::Fenced);
+    assert!(lease.fence().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_ends_the_lease_as_superseded() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    revoke(&*store, RESOURCE, "operator", None).await.unwrap();
+    let _next = granted(&store, "b").await;
+    assert_eq!(lease.lost().await, EndedReason::Superseded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unauthorized_is_believed_only_at_the_self_limit() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::Deny(DenyReason::Unauthorized));
+    tokio::time::sleep(TTL / 2).await;
+    assert!(lease.fence().is_some(), "roles may be reloading");
+    network.always(Fault::None);
+    tokio::time::sleep(TTL * 2).await;
+    assert!(lease.fence().is_some());
+    network.always(Fault::Deny(DenyReason::Unauthorized));
+    assert_eq!(lease.lost().await, EndedReason::Unauthorized);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_store_ends_the_lease_at_once() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::Closed);
+    assert_eq!(lease.lost().await, EndedReason::StoreRefused);
+    assert_eq!(lease.status(), LeaseStatus::Fenced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_serializer_keeps_the_holder_and_its_epoch() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    tokio::time::sleep(TTL / 2).await;
+    store.restart();
+    let snapshot = store.snapshot(RESOURCE).await.unwrap();
+    assert_eq!(snapshot.remaining, Some(TTL), "one full ttl again");
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(lease.fence().expect("held").epoch, 1);
+}
+
+/// Two full chances to renew are left after the first failure, whatever the ttl.
+#[tokio::test(start_paused = true)]
+async fn every_allowed_ttl_is_renewed_in_time() {
+    for millis in [100, 101, 1_500, 30_000, 86_400_000] {
+        let ttl = Duration::from_millis(millis);
+        let store = Arc::new(MemorySerializer::new());
+        let outcome = LeaseHandle::acquire(store, RESOURCE, "a", LeaseOptions::with_ttl(ttl)).await;
+        let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+            panic!("{ttl:?}: {outcome:?}")
+        };
+        tokio::time::sleep(ttl * 3).await;
+        assert!(lease.fence().is_some(), "{ttl:?}");
+    }
+}
+
+#[tokio::test]
+async fn options_that_leave_no_time_are_refused_before_anything_is_sent() {
+    let network = Faulty::new();
+    let second = Duration::from_secs(1);
+    let with = |ttl, renew_interval, holder_margin| LeaseOptions {
+        ttl,
+        renew_interval,
+        holder_margin,
+    };
+    for options in [
+        with(Duration::ZERO, second, second),
+        with(Duration::from_nanos(1), second, second),
+        with(Duration::MAX, second, second),
+        with(Duration::from_micros(1_500_500), second / 4, second / 4),
+        with(second, Duration::ZERO, second / 10),
+        with(second, second / 2, Duration::ZERO),
+        with(second, second / 2, Duration::from_micros(999)),
+        with(second, second / 2, second / 2),
+        with(second, second, second),
+        with(second, Duration::MAX, Duration::MAX),
+    ] {
+        let error = LeaseHandle::acquire(network.clone(), RESOURCE, "a", options)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.kind(),
+            aster_lease::ErrorKind::FixCall,
+            "{options:?}: {error}"
+        );
+    }
+    for (resource, holder) in [
+        ("", "a"),
+        ("new\nline", "a"),
+        (&*"x".repeat(513), "a"),
+        (RESOURCE, ""),
+        (RESOURCE, &"h".repeat(257)),
+    ] {
+        let error = LeaseHandle::acquire(network.clone(), resource, holder, options())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), aster_lease::ErrorKind::FixCall, "{error}");
+    }
+    assert_eq!(network.count("acquire"), 0);
+}
+
+#[tokio::test]
+async fn a_ttl_outside_the_serializers_bounds_is_refused_and_changes_nothing() {
+    let network = Faulty::new();
+    for millis in [1, 99, 86_400_001] {
+        let options = LeaseOptions::with_ttl(Duration::from_millis(millis));
+        let error = LeaseHandle::acquire(network.clone(), RESOURCE, "a", options)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.kind(),
+            aster_lease::ErrorKind::FixCall,
+            "{millis}: {error}"
+        );
+    }
+    assert_eq!(network.store.row_count(), 0);
+    assert_eq!(principal("a").as_str(), "a");
+}

@@ -1,0 +1,291 @@
+//! Release: at once, bounded, repeatable, whatever is in flight.
+
+mod support;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use aster_lease::{
+    AcquireOutcome, Clock, DenyReason, EndedReason, ErrorKind, LeaseError, LeaseHandle, LeaseOp,
+    LeaseSerializer, LeaseStatus, MemorySerializer, Moment, ReleaseOutcome, RevokeOutcome,
+    SystemClock, TransitionOutcome, revoke,
+};
+use support::{Fault, Faulty, RESOURCE, TTL, acquire_raw, granted, options, principal, settle};
+
+#[tokio::test(start_paused = true)]
+async fn release_frees_at_once_and_advances_the_epoch() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(lease.status(), LeaseStatus::Released);
+    assert_eq!(lease.ended_reason(), Some(EndedReason::Released));
+    let snapshot = store.snapshot(RESOURCE).await.unwrap();
+    assert_eq!((snapshot.held, snapshot.epoch), (false, 2));
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::AlreadyEnded);
+    assert_eq!(granted(&store, "b").await.epoch(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_works_through_an_arc_and_outlives_the_handle() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = Arc::new(granted(&store, "a").await);
+    let release = Arc::clone(&lease).release();
+    drop(lease);
+    assert_eq!(release.await.unwrap(), ReleaseOutcome::Released);
+}
+
+/// A renewal is in flight, its answer will never come: the row is free at once all the same.
+#[tokio::test(start_paused = true)]
+async fn release_overlapping_a_renewal_frees_at_once() {
+    for fault in [Fault::RequestLost, Fault::ReplyLost] {
+        let network = Faulty::new();
+        let lease = granted(&network, "a").await;
+        network.script([fault.clone()]);
+        while network.count("renew") == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let (clock, before) = stopwatch();
+        assert_eq!(
+            lease.release().await.unwrap(),
+            ReleaseOutcome::Released,
+            "{fault:?}"
+        );
+        assert_eq!(
+            clock.now().monotonic,
+            before.monotonic,
+            "{fault:?}: nothing was waited for"
+        );
+        assert!(
+            !network.store.snapshot(RESOURCE).await.unwrap().held,
+            "{fault:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_release_at_any_poll_still_stops_the_fence_and_the_renewal() {
+    for polls in 0..12 {
+        let network = Faulty::with_yields(3);
+        let lease = granted(&network, "a").await;
+        {
+            let mut release = pin!(lease.release());
+            assert!(lease.fence().is_none(), "from the call's start");
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..polls {
+                if release.as_mut().poll(&mut context).is_ready() {
+                    break;
+                }
+            }
+        }
+        assert!(lease.fence().is_none());
+        let renewals = network.count("renew");
+        tokio::time::sleep(TTL).await;
+        assert_eq!(network.count("renew"), renewals, "after {polls} polls");
+        let next = acquire_raw(&network.store, "b", 50).await;
+        assert!(
+            matches!(next, TransitionOutcome::Granted(_)),
+            "after {polls} polls: {next:?}"
+        );
+        // A repeated release never touches the next holder.
+        assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::AlreadyEnded);
+        assert!(network.store.snapshot(RESOURCE).await.unwrap().held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_against_a_silent_server_is_bounded() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::RequestLost);
+    let (clock, started) = stopwatch();
+    let release = lease.release();
+    assert!(lease.fence().is_none(), "no fence from the call's start");
+    let error = release.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry);
+    let took = clock.now().monotonic - started.monotonic;
+    assert!(took <= Duration::from_secs(11), "{took:?}");
+    // It can be repeated when the server is back.
+    network.always(Fault::None);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_a_release_is_recognized_and_spares_the_next_lease() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.script([Fault::ReplyLost]);
+    let mut release = pin!(lease.release());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(release.as_mut().poll(&mut context).is_pending());
+    // The same holder has a newer lease before the retry is sent.
+    let newer = granted(&Arc::new(network.store.clone()), "a").await;
+    assert_eq!(release.await.unwrap(), ReleaseOutcome::AlreadyEnded);
+    assert_eq!(
+        network.store.snapshot(RESOURCE).await.unwrap().epoch,
+        newer.epoch()
+    );
+    assert!(newer.fence().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_a_revoke_never_ends_the_next_holder() {
+    let network = Faulty::new();
+    let _old = granted(&network, "a").await;
+    network.script([Fault::ReplyLost]);
+    let mut call = pin!(revoke(&*network, RESOURCE, "operator", None));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    let next = granted(&Arc::new(network.store.clone()), "b").await;
+    assert_eq!(call.await.unwrap(), RevokeOutcome::AlreadyEnded);
+    assert_eq!(
+        network.store.snapshot(RESOURCE).await.unwrap().epoch,
+        next.epoch()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn someone_elses_release_is_denied_and_harms_nobody() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    let op = LeaseOp::Release {
+        holder: principal("b"),
+        epoch: lease.epoch(),
+    };
+    let outcome = store.transition(RESOURCE, op).await.unwrap();
+    assert!(
+        matches!(outcome, TransitionOutcome::Denied(DenyReason::NotHolder, _)),
+        "{outcome:?}"
+    );
+    tokio::time::sleep(TTL * 2).await;
+    assert!(lease.fence().is_some());
+}
+
+/// A lease that was lost but not taken can still be released, and the row is free then.
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_can_still_be_released() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::RequestLost);
+    lease.lost().await;
+    network.always(Fault::None);
+    assert!(network.store.snapshot(RESOURCE).await.unwrap().held);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(
+        lease.status(),
+        LeaseStatus::Lost,
+        "the end and its reason stay"
+    );
+    assert!(!network.store.snapshot(RESOURCE).await.unwrap().held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_what_was_revoked_is_already_ended_without_asking() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    revoke(&network.store, RESOURCE, "operator", None)
+        .await
+        .unwrap();
+    lease.lost().await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::AlreadyEnded);
+    assert_eq!(network.count("release"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_authorized_says_so() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::Deny(DenyReason::Unauthorized));
+    let error = lease.release().await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            LeaseError::Denied {
+                reason: DenyReason::Unauthorized,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+/// Drop stops renewing and does not release.
+#[tokio::test(start_paused = true)]
+async fn drop_lets_the_lease_run_out() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    let (lost, mut events) = (lease.lost(), lease.watch());
+    drop(lease);
+    assert_eq!(lost.await, EndedReason::Dropped);
+    assert_eq!(*events.borrow_and_update(), LeaseStatus::Released);
+    assert!(network.store.snapshot(RESOURCE).await.unwrap().held);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(network.count("renew"), 0);
+    assert_eq!(granted(&network, "b").await.epoch(), 2);
+}
+
+/// The paused clock of the test, and what it shows now.
+fn stopwatch() -> (SystemClock, Moment) {
+    let clock = SystemClock::new();
+    (clock, clock.now())
+}
+
+#[allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
+fn acquire_in_a_runtime_that_ends(store: &Arc<MemorySerializer>) -> LeaseHandle {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let acquire = LeaseHandle::acquire(store.clone(), RESOURCE, "a", options());
+    match runtime.block_on(acquire).unwrap() {
+        AcquireOutcome::Granted(lease) => lease,
+        AcquireOutcome::Denied(reason, _) => panic!("{reason}"),
+    }
+}
+
+#[test]
+fn a_handle_whose_runtime_is_gone_says_so_and_drops_quietly() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = acquire_in_a_runtime_that_ends(&store);
+    assert!(lease.fence().is_none(), "nobody renews it any more");
+    assert_eq!(lease.ended_reason(), Some(EndedReason::RuntimeStopped));
+    std::thread::Builder::new()
+        .spawn(move || drop(lease))
+        .unwrap()
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn a_handle_drops_quietly_while_unwinding() {
+    let store = Arc::new(MemorySerializer::new());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let lease = runtime.block_on(granted(&store, "a"));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _lease = lease;
+        panic!("the work failed");
+    }));
+    assert!(panicked.is_err());
+    runtime.block_on(settle());
+}
+
+#[test]
+fn without_a_runtime_acquire_is_a_typed_error() {
+    let store = Arc::new(MemorySerializer::new());
+    let mut acquire = pin!(LeaseHandle::acquire(
+        store.clone(),
+        RESOURCE,
+        "a",
+        options()
+    ));
+    let mut context = Context::from_waker(Waker::noop());
+    match acquire.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(Err(error)) => assert_eq!(error.kind(), ErrorKind::FixCall),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.row_count(), 0);
+}

@@ -1,0 +1,202 @@
+//! Faults, injected by wrapping the public trait.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part of this"
+)]
+#![allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aster_lease::{
+    AcquireOutcome, Clock, DenyReason, GrantId, LeaseHandle, LeaseOp, LeaseOptions,
+    LeaseSerializer, LeaseSnapshot, MemorySerializer, Moment, Principal, ResourceName,
+    SerializerError, SystemClock, TransitionOutcome, Ttl,
+};
+use async_trait::async_trait;
+
+pub const RESOURCE: &str = "catalog/current";
+pub const TTL: Duration = Duration::from_secs(30);
+
+/// What happens to one request.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// It is carried out and answered.
+    None,
+    /// It never arrives; the caller waits for ever.
+    RequestLost,
+    /// It is carried out; the answer never arrives.
+    ReplyLost,
+    /// It is carried out only after the caller has been told of a failure that may pass.
+    Busy,
+    /// A failure of the medium.
+    Storage,
+    /// The store was closed.
+    Closed,
+    /// A denial that did not come from the rules.
+    Deny(DenyReason),
+}
+
+/// A serializer behind a network that misbehaves as it is told.
+pub struct Faulty {
+    pub store: MemorySerializer,
+    script: Mutex<VecDeque<Fault>>,
+    always: Mutex<Fault>,
+    calls: Mutex<Vec<LeaseOp>>,
+    /// How often a call gives way before and after it reaches the store.
+    yields: usize,
+}
+
+impl Faulty {
+    pub fn new() -> Arc<Self> {
+        Self::with_yields(0)
+    }
+
+    pub fn with_yields(yields: usize) -> Arc<Self> {
+        Arc::new(Self {
+            store: MemorySerializer::new(),
+            script: Mutex::new(VecDeque::new()),
+            always: Mutex::new(Fault::None),
+            calls: Mutex::new(Vec::new()),
+            yields,
+        })
+    }
+
+    /// The next requests meet these, in this order.
+    pub fn script(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.script.lock().unwrap().extend(faults);
+    }
+
+    /// Every request that the script does not speak of meets this.
+    pub fn always(&self, fault: Fault) {
+        *self.always.lock().unwrap() = fault;
+    }
+
+    /// How many requests of a kind were sent.
+    pub fn count(&self, name: &str) -> usize {
+        self.calls
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|op| op.name() == name)
+            .count()
+    }
+
+    fn next_fault(&self) -> Fault {
+        let next = self.script.lock().unwrap().pop_front();
+        next.unwrap_or_else(|| self.always.lock().unwrap().clone())
+    }
+}
+
+#[async_trait]
+impl LeaseSerializer for Faulty {
+    async fn transition(
+        &self,
+        resource: &str,
+        op: LeaseOp,
+    ) -> Result<TransitionOutcome, SerializerError> {
+        self.calls.lock().unwrap().push(op.clone());
+        for _ in 0..self.yields {
+            tokio::task::yield_now().await;
+        }
+        let answer = match self.next_fault() {
+            Fault::None => self.store.transition(resource, op).await,
+            Fault::RequestLost => std::future::pending().await,
+            Fault::ReplyLost => {
+                let _lost = self.store.transition(resource, op).await;
+                std::future::pending().await
+            }
+            Fault::Busy => Err(SerializerError::Busy {
+                message: "told to be".to_owned(),
+            }),
+            Fault::Storage => Err(SerializerError::Storage {
+                message: "no space left".to_owned(),
+                source: None,
+            }),
+            Fault::Closed => Err(SerializerError::Closed),
+            Fault::Deny(reason) => {
+                let name = ResourceName::new(resource)?;
+                Ok(TransitionOutcome::Denied(
+                    reason,
+                    LeaseSnapshot::withheld(name),
+                ))
+            }
+        };
+        for _ in 0..self.yields {
+            tokio::task::yield_now().await;
+        }
+        answer
+    }
+
+    async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
+        self.store.snapshot(resource).await
+    }
+}
+
+/// The system's clock, ahead by as much as the test says: a machine that was suspended.
+pub struct SuspendedClock {
+    base: SystemClock,
+    ahead: Mutex<Duration>,
+}
+
+impl SuspendedClock {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            base: SystemClock::new(),
+            ahead: Mutex::new(Duration::ZERO),
+        })
+    }
+
+    /// The machine sleeps; tokio's clock does not notice.
+    pub fn suspend(&self, duration: Duration) {
+        *self.ahead.lock().unwrap() += duration;
+    }
+}
+
+impl Clock for SuspendedClock {
+    fn now(&self) -> Moment {
+        let now = self.base.now();
+        Moment {
+            boot: now.boot + *self.ahead.lock().unwrap(),
+            ..now
+        }
+    }
+}
+
+pub fn options() -> LeaseOptions {
+    LeaseOptions::with_ttl(TTL)
+}
+
+pub async fn granted<S: LeaseSerializer>(serializer: &Arc<S>, holder: &str) -> LeaseHandle {
+    match LeaseHandle::acquire(serializer.clone(), RESOURCE, holder, options()).await {
+        Ok(AcquireOutcome::Granted(lease)) => lease,
+        other => panic!("{holder} was not granted: {other:?}"),
+    }
+}
+
+/// Asks the store itself, without a handle.
+pub async fn acquire_raw(
+    store: &dyn LeaseSerializer,
+    holder: &str,
+    grant: u8,
+) -> TransitionOutcome {
+    let op = LeaseOp::Acquire {
+        candidate: principal(holder),
+        ttl: Ttl::new(TTL).unwrap(),
+        grant_id: GrantId::from_bytes([grant; 16]),
+    };
+    store.transition(RESOURCE, op).await.unwrap()
+}
+
+pub fn principal(name: &str) -> Principal {
+    Principal::new(name).unwrap()
+}
+
+/// Lets every task that can run do so.
+pub async fn settle() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
