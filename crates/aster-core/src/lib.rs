@@ -1,7 +1,7 @@
 //! The rules of fenced leases, as pure functions.
 //!
 //! There is no clock here, no randomness, no I/O and no lock: a store loads a row, says what its own
-//! clock judged, calls [`transition`] or [`check_fence`] inside its lock or transaction, and stores
+//! clock judged, calls [`transition`](fn@transition) or [`check_fence`] inside its lock or transaction, and stores
 //! what comes back. Every store, binding, model and simulation calls these same functions, so the
 //! rules exist once.
 //!
