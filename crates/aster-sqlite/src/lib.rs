@@ -1,1 +1,42 @@
+//! The embedded durable store of fenced leases: leases, registers and audit records in any SQLite
+//! file, and the user's own SQL under the fence rule in one transaction.
+//!
+//! Start at [`SqliteSerializer`]. The way of a request: `serializer` (the public face) hands it to a
+//! thread: `reader` (a first look without locks), `writer` (ownership changes, durable), `renewals`
+//! (the side file, no fsync). All of them load rows (`rows`, `side`), judge expiry (`judge`) and ask
+//! the core for the decision. `mutate` runs the user's closure on the caller's thread under `guard`.
+//!
+//! Runs on Unix. On Linux deadlines are exact within one boot and time namespace; elsewhere expiry is
+//! judged by watching.
 
+mod audit;
+mod connection;
+mod domain;
+mod error;
+mod gate;
+mod guard;
+mod identity;
+mod idle;
+mod judge;
+mod mutate;
+mod open;
+mod options;
+mod reader;
+mod registers;
+mod rejections;
+mod renewals;
+mod rows;
+mod schema;
+mod serializer;
+mod shared;
+mod side;
+mod worker;
+mod writer;
+
+pub use rusqlite;
+
+pub use domain::{ClockDomain, StoreTime, SystemTime};
+pub use error::OpenError;
+pub use open::Adopted;
+pub use options::{AUDIT_RECORDS_MAX, BUSY_BOUND, IDLE_AFTER, IDLE_ROWS_MAX, SqliteOptions};
+pub use serializer::SqliteSerializer;

@@ -1,0 +1,261 @@
+//! What can go wrong when a store is opened, and how SQLite's errors read to a caller.
+
+use std::io;
+use std::path::PathBuf;
+
+use aster_core::ErrorKind;
+use aster_lease::{EntropyError, SerializerError};
+use rusqlite::ErrorCode;
+
+const ADOPT: &str = "make sure that no other copy is in use, then adopt it (`aster store adopt`, \
+                     SqliteSerializer::adopt)";
+
+/// A store cannot be opened. The file has not been changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// An empty path, `:memory:`, or a path that no file can have.
+    #[error(
+        "{path:?} cannot be a durable store: give the path of a file (for a store that need \
+             not be durable there is the memory store)"
+    )]
+    InvalidPath {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// The directory of the file does not exist.
+    #[error("the directory {directory:?} does not exist: create it first")]
+    MissingDirectory {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// There is no such file, and only an existing one will do.
+    #[error("there is no store at {path:?}: check the path")]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is a directory, a device or something else that is no regular file.
+    #[error("{path:?} is not a regular file: give the path of a file")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file system that other machines share. Its locks cannot be trusted.
+    #[error(
+        "{path:?} is on a network file system ({file_system}): SQLite's locks do not hold \
+             there. Use a local disk, or a grantor for several machines"
+    )]
+    NetworkFileSystem {
+        /// The path.
+        path: PathBuf,
+        /// What kind.
+        file_system: &'static str,
+    },
+    /// A file with several names. SQLite would keep a journal under each, and they would not see each
+    /// other's leases.
+    #[error(
+        "{path:?} has {links} hard links: remove the other names, or copy the file and adopt \
+             the copy"
+    )]
+    HardLinked {
+        /// The path.
+        path: PathBuf,
+        /// How many names the file has.
+        links: u64,
+    },
+    /// The file or its directory cannot be written.
+    #[error(
+        "{path:?} cannot be written: give this user write permission on the file and its \
+             directory, and mount the file system writable"
+    )]
+    ReadOnly {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is not a SQLite database, or it is damaged.
+    #[error(
+        "{path:?} is damaged or not a SQLite database ({message}): restore it from a backup, \
+             then {ADOPT}"
+    )]
+    Damaged {
+        /// The path.
+        path: PathBuf,
+        /// What SQLite or we found.
+        message: String,
+    },
+    /// The file was written by a newer version.
+    #[error(
+        "{path:?} has schema version {found}, this version reads up to {supported}: use a \
+             newer version"
+    )]
+    NewerSchema {
+        /// The path.
+        path: PathBuf,
+        /// The file's version.
+        found: u64,
+        /// The highest that is understood.
+        supported: u64,
+    },
+    /// The file is a copy, a restored backup or was moved between file systems. Fences that it would
+    /// accept may have ended elsewhere.
+    #[error("{path:?} was copied or restored and may have gone back in time: {ADOPT}")]
+    Copied {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is older than what was seen of it before.
+    #[error(
+        "{path:?} has gone back in time (it is at change {found}, change {seen} was seen): \
+             {ADOPT}"
+    )]
+    WentBack {
+        /// The path.
+        path: PathBuf,
+        /// The file's count of changes.
+        found: u64,
+        /// The highest count seen before.
+        seen: u64,
+    },
+    /// There is no store in the file to adopt.
+    #[error("{path:?} holds no lease store: check the path")]
+    NoStore {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Others kept the file busy.
+    #[error("{path:?} is busy: try again")]
+    Busy {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The medium failed: disk full, I/O error.
+    #[error("{path:?} cannot be used: {message}")]
+    Storage {
+        /// The path.
+        path: PathBuf,
+        /// What failed and what to do.
+        message: String,
+        /// Why.
+        #[source]
+        source: Option<rusqlite::Error>,
+    },
+    /// The operating system refused something else.
+    #[error("{path:?} cannot be used: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No randomness for an authority.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+}
+
+impl OpenError {
+    /// What to do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            OpenError::InvalidPath { .. }
+            | OpenError::MissingDirectory { .. }
+            | OpenError::Missing { .. }
+            | OpenError::NotAFile { .. }
+            | OpenError::NetworkFileSystem { .. }
+            | OpenError::NoStore { .. } => ErrorKind::FixCall,
+            OpenError::Copied { .. }
+            | OpenError::WentBack { .. }
+            | OpenError::HardLinked { .. }
+            | OpenError::NewerSchema { .. } => ErrorKind::Stop,
+            OpenError::Busy { .. } => ErrorKind::Retry,
+            OpenError::ReadOnly { .. }
+            | OpenError::Damaged { .. }
+            | OpenError::Storage { .. }
+            | OpenError::Io { .. }
+            | OpenError::Entropy(_) => ErrorKind::Report,
+        }
+    }
+}
+
+/// What a SQLite error means, without the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Busy,
+    Full,
+    ReadOnly,
+    Damaged,
+    CannotOpen,
+    Other,
+}
+
+pub(crate) fn fault(error: &rusqlite::Error) -> Fault {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
+        Some(ErrorCode::DiskFull) => Fault::Full,
+        Some(ErrorCode::ReadOnly) => Fault::ReadOnly,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Fault::Damaged,
+        Some(ErrorCode::CannotOpen) => Fault::CannotOpen,
+        _ => Fault::Other,
+    }
+}
+
+/// The same words for a failed call and a failed open.
+fn advice(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Busy => "others write to the file",
+        Fault::Full => {
+            "the disk is full; free some space, then try again (nothing was acknowledged)"
+        }
+        Fault::ReadOnly => "the file cannot be written; check its permissions and its mount",
+        Fault::Damaged => "the file is damaged; stop its users and restore a backup, then adopt it",
+        Fault::CannotOpen => "the file or its journal cannot be opened; check the directory",
+        Fault::Other => "SQLite reports an error; check the disk and the system's log",
+    }
+}
+
+/// How a SQLite error reads to the caller of a store that is open.
+pub(crate) fn storage(error: rusqlite::Error) -> SerializerError {
+    let fault = fault(&error);
+    let message = format!("{} ({error})", advice(fault));
+    match fault {
+        Fault::Busy => SerializerError::Busy { message },
+        Fault::CannotOpen => SerializerError::Unavailable {
+            message,
+            source: Some(Box::new(error)),
+        },
+        _ => SerializerError::Storage {
+            message,
+            source: Some(Box::new(error)),
+        },
+    }
+}
+
+/// How a SQLite error reads to someone who opens a store.
+pub(crate) fn open_error(path: &std::path::Path, error: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match fault(&error) {
+        Fault::Busy => OpenError::Busy { path },
+        Fault::ReadOnly => OpenError::ReadOnly { path },
+        Fault::Damaged => OpenError::Damaged {
+            path,
+            message: error.to_string(),
+        },
+        // SQLite says this too when it may not create its journal in the directory.
+        Fault::CannotOpen => OpenError::ReadOnly { path },
+        fault => OpenError::Storage {
+            path,
+            message: format!("{} ({error})", advice(fault)),
+            source: Some(error),
+        },
+    }
+}
+
+/// Something in our tables that we would never write.
+pub(crate) fn damaged_row(what: impl std::fmt::Display) -> SerializerError {
+    SerializerError::Storage {
+        message: format!("{} ({what})", advice(Fault::Damaged)),
+        source: None,
+    }
+}

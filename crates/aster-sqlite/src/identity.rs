@@ -1,0 +1,188 @@
+//! Is it the same file? A copy or a restored backup may have gone back in time: its rows would accept
+//! fences that have ended, so it is refused until an operator adopts it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::OpenError;
+
+/// A file while the machine is up: enough to notice that a path names another one now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// A file across restarts: what `cp`, a restored backup and another file system cannot keep. Device
+/// numbers change at a reboot, so they are no part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Birth {
+    pub(crate) inode: u64,
+    /// Nanoseconds since 1970; 0 where the file system does not keep it.
+    pub(crate) birth_ns: i64,
+}
+
+/// What is known about the file at a path, without opening it: closing any descriptor of a database
+/// would drop SQLite's own locks on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileFacts {
+    pub(crate) id: FileId,
+    pub(crate) birth: Birth,
+    pub(crate) links: u64,
+    pub(crate) is_file: bool,
+}
+
+pub(crate) fn facts(path: &Path) -> io::Result<FileFacts> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path)?;
+    let birth_ns = metadata
+        .created()
+        .ok()
+        .and_then(|created| created.duration_since(std::time::UNIX_EPOCH).ok())
+        .and_then(|since| i64::try_from(since.as_nanos()).ok())
+        .unwrap_or(0);
+    Ok(FileFacts {
+        id: FileId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        },
+        birth: Birth {
+            inode: metadata.ino(),
+            birth_ns,
+        },
+        links: metadata.nlink(),
+        is_file: metadata.is_file(),
+    })
+}
+
+/// Whether the path still names this file.
+pub(crate) fn still_names(path: &Path, id: FileId) -> bool {
+    facts(path).is_ok_and(|facts| facts.id == id)
+}
+
+/// The path under which SQLite will keep the journal: absolute, links followed. Two processes that
+/// came by different links must agree on it.
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+    let invalid = || OpenError::InvalidPath {
+        path: path.to_owned(),
+    };
+    if path.as_os_str().is_empty() || path == Path::new(":memory:") {
+        return Err(invalid());
+    }
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    match std::fs::canonicalize(path) {
+        Ok(existing) => Ok(existing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let name = path.file_name().ok_or_else(invalid)?;
+            let directory = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            match std::fs::canonicalize(directory) {
+                Ok(directory) => Ok(directory.join(name)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Err(OpenError::MissingDirectory {
+                        directory: directory.to_owned(),
+                    })
+                }
+                Err(error) => Err(io(error)),
+            }
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+/// Makes the names in the file's directory survive a power loss.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    std::fs::File::open(directory)?.sync_all()
+}
+
+/// Refuses what cannot be a store: no regular file, several names, a shared file system.
+pub(crate) fn check_place(path: &Path) -> Result<(), OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    if let Some(file_system) = network_file_system_of(directory).map_err(io)? {
+        return Err(OpenError::NetworkFileSystem {
+            path: path.to_owned(),
+            file_system,
+        });
+    }
+    match facts(path) {
+        Ok(facts) if !facts.is_file => Err(OpenError::NotAFile {
+            path: path.to_owned(),
+        }),
+        Ok(facts) if facts.links > 1 => Err(OpenError::HardLinked {
+            path: path.to_owned(),
+            links: facts.links,
+        }),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io(error)),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn network_file_system_of(directory: &Path) -> io::Result<Option<&'static str>> {
+    let kind = rustix::fs::statfs(directory)?.f_type;
+    // Magic numbers have 32 bits; the field's width and sign depend on the architecture.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "only the low 32 bits carry the magic number"
+    )]
+    Ok(network_file_system(kind as u32))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network_file_system_of(_directory: &Path) -> io::Result<Option<&'static str>> {
+    Ok(None)
+}
+
+/// The name of a file system that several machines share, by the magic number of `statfs`.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+fn network_file_system(magic: u32) -> Option<&'static str> {
+    Some(match magic {
+        0x0000_6969 => "NFS",
+        0x0000_517B => "SMB",
+        0xFF53_4D42 => "CIFS",
+        0xFE53_4D42 => "SMB2",
+        0x5346_414F | 0x6B41_4653 => "AFS",
+        0x7375_7245 => "Coda",
+        0x0000_564C => "NCP",
+        0x0BD0_0BD0 => "Lustre",
+        0x4750_4653 => "GPFS",
+        0x00C3_6400 => "Ceph",
+        0x0102_1997 => "9P",
+        0x7461_636F => "OCFS2",
+        0x0116_1970 => "GFS2",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::network_file_system;
+
+    #[test]
+    fn shared_file_systems_are_told_from_local_ones() {
+        for (magic, name) in [
+            (0x6969, "NFS"),
+            (0xFF53_4D42, "CIFS"),
+            (0xFE53_4D42, "SMB2"),
+        ] {
+            assert_eq!(network_file_system(magic), Some(name));
+        }
+        // ext4, tmpfs, xfs, btrfs, overlayfs
+        for magic in [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x794C_7630] {
+            assert_eq!(network_file_system(magic), None);
+        }
+    }
+}

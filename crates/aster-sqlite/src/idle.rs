@@ -1,0 +1,139 @@
+//! Rows that have long been free go away, so that a million names stay bounded. The epoch floor rises
+//! in the same transaction, so that a name that comes back starts above every epoch it ever had.
+
+use aster_core::ResourceName;
+use aster_lease::SerializerError;
+use rusqlite::{Connection, params};
+
+use crate::error::storage;
+use crate::rows::Stamp;
+use crate::schema::{Id, signed, unsigned};
+use crate::side::{End, SideError};
+use crate::writer::{Changed, Writer, begin};
+
+/// A sweep follows this many ownership changes…
+const SWEEP_EVERY: u64 = 256;
+/// …and drops at most this many rows: more than can become free in between.
+const SWEEP_ROWS_MAX: u64 = 512;
+
+/// Counts ownership changes between sweeps.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeps {
+    changes: u64,
+}
+
+impl Sweeps {
+    pub(crate) fn count(&mut self) {
+        self.changes += 1;
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        self.changes >= SWEEP_EVERY
+    }
+}
+
+/// Drops what is idle, in one bounded step.
+pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
+    writer.sweeps.changes = 0;
+    let shared = writer.shared.clone();
+    let mut begun = begin(&shared, &writer.main)?;
+    let era = shared.side(&mut writer.side, &begun.store)?.era;
+    let now = Stamp {
+        era,
+        since_ns: shared.now_ns(),
+    };
+    restamp_foreign(&begun.transaction, now)?;
+    let idle_ns = u64::try_from(shared.options.idle_after.as_nanos()).unwrap_or(u64::MAX);
+    let mut dropped = match now.since_ns.checked_sub(idle_ns) {
+        Some(until_ns) => drop_free(&begun.transaction, now, until_ns, SWEEP_ROWS_MAX)?,
+        None => Vec::new(),
+    };
+    let excess = count_free(&begun.transaction)?.saturating_sub(shared.options.idle_rows_max);
+    let room = SWEEP_ROWS_MAX.saturating_sub(dropped.len() as u64);
+    if excess > 0 && room > 0 {
+        dropped.extend(drop_free(
+            &begun.transaction,
+            now,
+            u64::MAX,
+            excess.min(room),
+        )?);
+    }
+    let Some(highest) = dropped.iter().map(|(_, epoch)| *epoch).max() else {
+        begun.transaction.commit().map_err(storage)?;
+        return Ok(());
+    };
+    begun.store.floor = begun.store.floor.max(highest);
+    let store = begun.commit(&shared)?;
+    shared.side(&mut writer.side, &store)?.write(|side| {
+        for (resource, _) in &dropped {
+            side.forget(resource)?;
+        }
+        Ok(((), End::Commit))
+    })?;
+    let epoch = store.floor;
+    writer.after_change(None, &Changed { store, epoch });
+    Ok(())
+}
+
+/// When a row of another clock became free is not known on ours: count from now.
+fn restamp_foreign(connection: &Connection, now: Stamp) -> Result<(), SerializerError> {
+    for side in ["era < ?1", "era > ?1"] {
+        let sql = format!(
+            "UPDATE main.aster_rows SET era = ?1, since_ns = ?2 WHERE resource IN
+             (SELECT resource FROM main.aster_rows WHERE holder IS NULL AND {side} LIMIT ?3)"
+        );
+        connection
+            .prepare_cached(&sql)
+            .and_then(|mut update| {
+                update.execute(params![
+                    now.era,
+                    signed(now.since_ns),
+                    signed(SWEEP_ROWS_MAX)
+                ])
+            })
+            .map_err(storage)?;
+    }
+    Ok(())
+}
+
+/// Drops free rows without a register whose hold-off is over, the longest free first.
+fn drop_free(
+    connection: &Connection,
+    now: Stamp,
+    until_ns: u64,
+    limit: u64,
+) -> Result<Vec<(ResourceName, u64)>, SerializerError> {
+    let mut delete = connection
+        .prepare_cached(
+            "DELETE FROM main.aster_rows WHERE resource IN (
+                 SELECT resource FROM main.aster_rows AS free
+                 WHERE holder IS NULL AND era = ?1 AND since_ns <= ?2
+                   AND (hold_off_holder IS NULL OR
+                        (hold_off_era = ?1 AND hold_off_since_ns + hold_off_ms * 1000000 <= ?3))
+                   AND NOT EXISTS (SELECT 1 FROM main.aster_registers AS register
+                                   WHERE register.resource = free.resource)
+                 ORDER BY era, since_ns LIMIT ?4)
+             RETURNING resource, epoch",
+        )
+        .map_err(storage)?;
+    let era: Id = now.era;
+    let values = params![era, signed(until_ns), signed(now.since_ns), signed(limit)];
+    let mut rows = delete.query(values).map_err(storage)?;
+    let mut dropped = Vec::new();
+    while let Some(row) = rows.next().map_err(storage)? {
+        let resource: String = row.get(0).map_err(storage)?;
+        let epoch = unsigned(row.get(1).map_err(storage)?);
+        // A name that we would never have written is dropped all the same.
+        if let Ok(resource) = ResourceName::new(resource) {
+            dropped.push((resource, epoch));
+        }
+    }
+    Ok(dropped)
+}
+
+fn count_free(connection: &Connection) -> Result<u64, SerializerError> {
+    connection
+        .prepare_cached("SELECT count(*) FROM main.aster_rows WHERE holder IS NULL")
+        .and_then(|mut count| count.query_row([], |row| row.get(0).map(unsigned)))
+        .map_err(storage)
+}

@@ -1,0 +1,434 @@
+//! Opening, creating and adopting a store.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+use aster_core::{Authority, Principal, ResourceName};
+use aster_lease::{AuditEvent, SerializerError};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::audit::{self, NewRecord};
+use crate::connection::{Durability, connect};
+use crate::error::{OpenError, open_error, storage};
+use crate::gate::Gate;
+use crate::identity::{FileFacts, check_place, facts, resolve, sync_directory};
+use crate::judge::{Seen, effective};
+use crate::options::SqliteOptions;
+use crate::rejections::Rejections;
+use crate::rows::{self, RawRow, StoredRow};
+use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
+use crate::shared::Shared;
+use crate::side::{self, ClockName, End, SideError, SideFile, Watched, Witness};
+
+/// What [`adopt`](crate::SqliteSerializer::adopt) did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// The store's new authority. Fences of the old one are refused from now on.
+    pub authority: Authority,
+    /// The authority that it had before.
+    pub previous_authority: Authority,
+    /// How many held leases were ended.
+    pub leases_ended: u64,
+}
+
+/// Opens the store at `path`, or makes one in a new or existing SQLite file.
+pub(crate) fn open(path: &Path, options: SqliteOptions) -> Result<Arc<Shared>, OpenError> {
+    let path = resolve(path)?;
+    check_place(&path)?;
+    let side_path = side::path_of(&path);
+    let connection = connect_main(&path, &options, Durability::DurableCreate)?;
+    let found = facts_of(&path)?;
+    let error = |error| open_error(&path, error);
+    if !schema::exists(&connection).map_err(error)? {
+        create(&connection, &path, &side_path, &options, &found)?;
+    }
+    check_version(&connection, &path)?;
+    let store = schema::load(&connection).map_err(|error| as_open_error(&path, error))?;
+    if store.birth != found.birth {
+        return Err(OpenError::Copied { path });
+    }
+    if let Some(witness) = side::witness(&side_path, &options)
+        && witness.authority == store.authority
+    {
+        // The file may have moved on since the store's row was read, so read it again.
+        let store = schema::load(&connection).map_err(|error| as_open_error(&path, error))?;
+        if witness.sequence > store.sequence {
+            return Err(OpenError::WentBack {
+                path,
+                found: store.sequence,
+                seen: witness.sequence,
+            });
+        }
+    }
+    let clock = name_clock(&options)?;
+    let shared = Shared {
+        side_path,
+        authority: store.authority,
+        file: found.id,
+        clock,
+        gate: Gate::default(),
+        rejections: Rejections::default(),
+        seen_sequence: AtomicU64::new(store.sequence),
+        reading: Mutex::default(),
+        repair_queued: AtomicBool::new(false),
+        path,
+        options,
+    };
+    join(&shared, &connection).map_err(|error| as_open_error(&shared.path, error))?;
+    Ok(Arc::new(shared))
+}
+
+/// Gives a refused store a new authority.
+pub(crate) fn adopt(
+    path: &Path,
+    operator: &Principal,
+    options: &SqliteOptions,
+) -> Result<Adopted, OpenError> {
+    let path = resolve(path)?;
+    check_place(&path)?;
+    if facts(&path).is_err() {
+        return Err(OpenError::Missing { path });
+    }
+    let connection = connect_main(&path, options, Durability::Durable)?;
+    let found = facts_of(&path)?;
+    if !schema::exists(&connection).map_err(|error| open_error(&path, error))? {
+        return Err(OpenError::NoStore { path });
+    }
+    check_version(&connection, &path)?;
+    let authority = aster_lease::entropy::authority(&*options.entropy)?;
+    adopt_as(&connection, &path, operator, options, &found, authority)
+        .map_err(|error| as_open_error(&path, error))
+}
+
+fn adopt_as(
+    connection: &Connection,
+    path: &Path,
+    operator: &Principal,
+    options: &SqliteOptions,
+    found: &FileFacts,
+    authority: Authority,
+) -> Result<Adopted, SerializerError> {
+    let transaction =
+        Transaction::new_unchecked(connection, TransactionBehavior::Immediate).map_err(storage)?;
+    let mut store = schema::load(&transaction)?;
+    let previous_authority = store.authority;
+    let leases_ended = transaction
+        .execute(
+            "UPDATE main.aster_rows SET epoch = epoch + 1, holder = NULL, ttl_ms = NULL
+             WHERE holder IS NOT NULL",
+            [],
+        )
+        .map_err(storage)? as u64;
+    // Everything that the lost side file or the lost time may have counted is passed by.
+    transaction
+        .execute(
+            "UPDATE main.aster_rows SET revision = min(revision, ?1) + ?2,
+                 hold_off_holder = NULL, hold_off_ms = NULL, hold_off_epoch = NULL,
+                 hold_off_era = NULL, hold_off_since_ns = NULL",
+            [
+                i64::MAX - schema::signed(rows::REVISION_STRIDE),
+                schema::signed(rows::REVISION_STRIDE),
+            ],
+        )
+        .map_err(storage)?;
+    store.authority = authority;
+    store.birth = found.birth;
+    transaction
+        .execute(
+            "UPDATE main.aster_store SET authority = ?1, inode = ?2, birth_ns = ?3 WHERE one = 1",
+            rusqlite::params![
+                authority.as_bytes(),
+                store.birth.inode.cast_signed(),
+                store.birth.birth_ns
+            ],
+        )
+        .map_err(storage)?;
+    let detail = format!("the authority before was {previous_authority}");
+    let record = NewRecord {
+        at_unix_ms: options.time.wall_unix_ms(),
+        event: AuditEvent::Adopted,
+        resource: None,
+        epoch_carried: None,
+        epoch_current: store.floor,
+        holder: None,
+        actor: Some(operator.as_str()),
+        detail: Some(&detail),
+        count: leases_ended.max(1),
+    };
+    audit::insert(&transaction, &record, options.audit_records_max)?;
+    replace_side(&transaction, &mut store, &side::path_of(path), options)?;
+    count_change(&transaction, &mut store)?;
+    transaction.commit().map_err(storage)?;
+    Ok(Adopted {
+        authority,
+        previous_authority,
+        leases_ended,
+    })
+}
+
+fn connect_main(
+    path: &Path,
+    options: &SqliteOptions,
+    durability: Durability,
+) -> Result<Connection, OpenError> {
+    let error = |error| open_error(path, error);
+    let connection = connect(path, options, durability).map_err(error)?;
+    if connection.is_readonly("main").map_err(error)? {
+        return Err(OpenError::ReadOnly {
+            path: path.to_owned(),
+        });
+    }
+    Ok(connection)
+}
+
+fn facts_of(path: &Path) -> Result<FileFacts, OpenError> {
+    facts(path).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let version = schema::version(connection).map_err(|error| open_error(path, error))?;
+    let damaged = |message: &str| OpenError::Damaged {
+        path: path.to_owned(),
+        message: message.to_owned(),
+    };
+    let found = version.ok_or_else(|| damaged("the store's own row is missing"))?;
+    let found = u64::try_from(found).map_err(|_| damaged("a negative schema version"))?;
+    if found > SCHEMA_VERSION {
+        return Err(OpenError::NewerSchema {
+            path: path.to_owned(),
+            found,
+            supported: SCHEMA_VERSION,
+        });
+    }
+    Ok(())
+}
+
+/// Makes our tables, unless another process just did.
+fn create(
+    connection: &Connection,
+    path: &Path,
+    side_path: &Path,
+    options: &SqliteOptions,
+    found: &FileFacts,
+) -> Result<(), OpenError> {
+    let authority = aster_lease::entropy::authority(&*options.entropy)?;
+    let made = || -> Result<(), SerializerError> {
+        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+            .map_err(storage)?;
+        if schema::exists(&transaction).map_err(storage)? {
+            return Ok(());
+        }
+        let mut store = StoreRow {
+            schema_version: SCHEMA_VERSION,
+            authority,
+            floor: 0,
+            sequence: 1,
+            birth: found.birth,
+            side_id: [0; 16],
+        };
+        schema::create(&transaction, &store).map_err(storage)?;
+        replace_side(&transaction, &mut store, side_path, options)?;
+        transaction.commit().map_err(storage)
+    };
+    made().map_err(|error| as_open_error(path, error))?;
+    sync_directory(path).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn name_clock(options: &SqliteOptions) -> Result<ClockName, OpenError> {
+    Ok(match options.time.domain() {
+        Some(domain) => ClockName::Shared(domain.as_str().to_owned()),
+        None => {
+            let mut era = [0; 16];
+            options.entropy.fill(&mut era)?;
+            ClockName::Private {
+                era,
+                watches: Arc::new(Mutex::default()),
+            }
+        }
+    })
+}
+
+/// Makes a new side file and names it in the main file. The caller commits.
+pub(crate) fn replace_side(
+    transaction: &Connection,
+    store: &mut StoreRow,
+    side_path: &Path,
+    options: &SqliteOptions,
+) -> Result<(), SerializerError> {
+    let mut id: Id = [0; 16];
+    options
+        .entropy
+        .fill(&mut id)
+        .map_err(|error| SerializerError::Unexpected {
+            message: error.to_string(),
+        })?;
+    let witness = Witness {
+        authority: store.authority,
+        sequence: store.sequence,
+    };
+    side::create(side_path, options, id, witness)?;
+    rows::raise_revisions(transaction)?;
+    transaction
+        .execute(
+            "UPDATE main.aster_store SET side_id = ?1 WHERE one = 1",
+            [id],
+        )
+        .map_err(storage)?;
+    store.side_id = id;
+    Ok(())
+}
+
+/// Makes sure that there is a side file that serves, and that every held row whose last instant is
+/// from another clock is watched from now on at the latest.
+fn join(shared: &Shared, connection: &Connection) -> Result<(), SerializerError> {
+    let store = schema::load(connection)?;
+    let is_known = match (&shared.clock, known_side(shared, &store)?) {
+        (ClockName::Shared(domain), Some(side)) => match side.find_era(domain) {
+            Ok(Some((_, armed))) => Known::Era { armed },
+            Ok(None) => Known::Side {
+                sound: side.is_sound(),
+            },
+            Err(SideError::NeedsRepair) => Known::Nothing,
+            Err(SideError::Store(error)) => return Err(error),
+        },
+        (ClockName::Private { .. }, Some(_)) => Known::Era { armed: false },
+        (_, None) => Known::Nothing,
+    };
+    match is_known {
+        Known::Era { armed: true } => return Ok(()),
+        Known::Era { armed: false } => {}
+        Known::Side { sound } => first_of_clock(shared, connection, !sound)?,
+        Known::Nothing => first_of_clock(shared, connection, true)?,
+    }
+    arm(shared, connection, &mut None)
+}
+
+/// What the side file knows of us when we come.
+enum Known {
+    Era { armed: bool },
+    Side { sound: bool },
+    Nothing,
+}
+
+/// The side file without an era for us, if there is one that belongs to the main file.
+fn known_side(shared: &Shared, store: &StoreRow) -> Result<Option<SideFile>, SerializerError> {
+    // Looking must not yet give our clock an era, so look as a clock that needs none.
+    let nobody = ClockName::Private {
+        era: [0; 16],
+        watches: Arc::default(),
+    };
+    match SideFile::open(&shared.side_path, &shared.options, &nobody, store.side_id) {
+        Ok(side) => Ok(Some(side)),
+        Err(SideError::NeedsRepair) => Ok(None),
+        Err(SideError::Store(error)) => Err(error),
+    }
+}
+
+/// The first opening by a clock, such as after a reboot, or with a lost side file. The newest renewals
+/// may be lost, so revisions jump over them.
+fn first_of_clock(
+    shared: &Shared,
+    connection: &Connection,
+    replace: bool,
+) -> Result<(), SerializerError> {
+    let (transaction, mut store) = shared.begin(connection, TransactionBehavior::Immediate)?;
+    if replace && !known_side(shared, &store)?.is_some_and(|side| side.is_sound()) {
+        replace_side(&transaction, &mut store, &shared.side_path, &shared.options)?;
+    } else {
+        rows::raise_revisions(&transaction)?;
+    }
+    count_change(&transaction, &mut store)?;
+    transaction.commit().map_err(storage)?;
+    shared.saw(store.sequence);
+    Ok(())
+}
+
+/// Begins to watch every held row of another clock that is not watched yet, so that a reboot gives
+/// each one full ttl from the first opening and opening again does not extend it.
+pub(crate) fn arm(
+    shared: &Shared,
+    connection: &Connection,
+    slot: &mut Option<SideFile>,
+) -> Result<(), SerializerError> {
+    let (transaction, store) = shared.begin(connection, TransactionBehavior::Deferred)?;
+    let side = match shared.side(slot, &store) {
+        Ok(side) => side,
+        Err(SideError::Store(error)) => return Err(error),
+        Err(SideError::NeedsRepair) => return Err(crate::shared::side_unavailable()),
+    };
+    let held = held_elsewhere(&transaction, side.era)?;
+    drop(transaction);
+    let armed = side.write(|side| {
+        let now_ns = shared.now_ns();
+        for (resource, row) in &held {
+            let evidence = side.evidence(resource)?;
+            let row = effective(row, evidence.renewal.as_ref());
+            let verdict = crate::judge::judge(&row, &evidence, side.era, now_ns);
+            let watches: [(Watched, Option<Seen>); 2] = [
+                (Watched::Tenure, verdict.watch),
+                (Watched::HoldOff, verdict.watch_hold_off),
+            ];
+            for (kind, seen) in watches {
+                if let Some(seen) = seen {
+                    side.watch(resource, kind, seen)?;
+                }
+            }
+        }
+        side.set_armed()?;
+        Ok(((), End::Commit))
+    });
+    match armed {
+        Ok(()) => Ok(()),
+        Err(SideError::Store(error)) => Err(error),
+        Err(SideError::NeedsRepair) => Err(crate::shared::side_unavailable()),
+    }
+}
+
+fn held_elsewhere(
+    connection: &Connection,
+    era: Id,
+) -> Result<Vec<(ResourceName, StoredRow)>, SerializerError> {
+    let columns = rows::COLUMNS;
+    let mut select = connection
+        .prepare(&format!(
+            "SELECT {columns} FROM main.aster_rows
+             WHERE (holder IS NOT NULL AND era <> ?1)
+                OR (hold_off_holder IS NOT NULL AND hold_off_era <> ?1)"
+        ))
+        .map_err(storage)?;
+    let raw = select.query_map([era], RawRow::read).map_err(storage)?;
+    raw.map(|raw| raw.map_err(storage).and_then(RawRow::parse))
+        .collect()
+}
+
+/// How a failed step reads to someone who opens a store.
+fn as_open_error(path: &Path, error: SerializerError) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        SerializerError::Busy { .. } => OpenError::Busy { path },
+        SerializerError::Storage {
+            message,
+            source: Some(source),
+        } => match source.downcast::<rusqlite::Error>() {
+            Ok(error) => open_error(&path, *error),
+            Err(_) => OpenError::Storage {
+                path,
+                message,
+                source: None,
+            },
+        },
+        other => OpenError::Storage {
+            path,
+            message: other.to_string(),
+            source: None,
+        },
+    }
+}

@@ -1,0 +1,258 @@
+//! The thread of a process that reads: snapshots, lists, registers, audit, and the first look at an
+//! operation, which answers denials without any lock.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use aster_core::Fence;
+use aster_core::{
+    FenceRejection, LeaseOp, LeaseSnapshot, Principal, ResourceName, RowView, TransitionOutcome,
+    check_fence, transition,
+};
+use aster_lease::{AuditQuery, AuditRecord, ListQuery, RegisterValue, SerializerError};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use crate::audit;
+use crate::error::storage;
+use crate::judge::{Verdict, effective, judge};
+use crate::rows::{self, RawRow, StoredRow};
+use crate::schema::{StoreRow, unsigned};
+use crate::shared::Shared;
+use crate::side::{SideError, SideFile};
+use crate::worker::Work;
+
+/// What the reader thread is asked to do; it answers through a channel of its own.
+pub(crate) type Job = Box<dyn FnOnce(&mut Reader) + Send>;
+
+pub(crate) struct Reader {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) main: Connection,
+    pub(crate) side: Option<SideFile>,
+}
+
+impl Work for Reader {
+    type Job = Job;
+
+    fn run(&mut self, first: Job, _queue: &Receiver<Job>) {
+        first(self);
+    }
+}
+
+impl Reader {
+    /// Answers an operation that a look at the row already denies: so do contenders who poll, and
+    /// they cost no lock. `None` when it takes the locks to tell.
+    pub(crate) fn first_look(
+        &mut self,
+        resource: &ResourceName,
+        op: &LeaseOp,
+    ) -> Result<Option<TransitionOutcome>, SerializerError> {
+        let (store, row) = self.load(resource)?;
+        let Some((row, verdict)) = self.judge(&store, resource, row.as_ref())? else {
+            return Ok(None);
+        };
+        let view = RowView {
+            authority: store.authority,
+            resource,
+            floor: store.floor,
+            row: row.as_ref().map(|row| &row.state),
+        };
+        let bounds = &self.shared.options.ttl_bounds;
+        let outcome = transition(&view, &verdict.judged, bounds, op)?.outcome;
+        Ok(match outcome {
+            TransitionOutcome::Denied(..) if verdict.is_certain() => Some(outcome),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn snapshot(
+        &mut self,
+        resource: &ResourceName,
+    ) -> Result<LeaseSnapshot, SerializerError> {
+        let (store, row) = self.load(resource)?;
+        self.snapshot_of(&store, resource, row.as_ref())
+    }
+
+    /// The rows in byte order of their names.
+    pub(crate) fn list(
+        &mut self,
+        query: &ListQuery,
+    ) -> Result<Vec<LeaseSnapshot>, SerializerError> {
+        let shared = self.shared.clone();
+        let (rows, store) = {
+            let (transaction, store) = shared.begin(&self.main, TransactionBehavior::Deferred)?;
+            (page(&transaction, query)?, store)
+        };
+        rows.iter()
+            .map(|(resource, row)| self.snapshot_of(&store, resource, Some(row)))
+            .collect()
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        resource: &ResourceName,
+    ) -> Result<Option<RegisterValue>, SerializerError> {
+        let (transaction, _) = self
+            .shared
+            .begin(&self.main, TransactionBehavior::Deferred)?;
+        let mut select = transaction
+            .prepare_cached(
+                "SELECT value, value_revision, epoch FROM main.aster_registers WHERE resource = ?1",
+            )
+            .map_err(storage)?;
+        select
+            .query_row([resource.as_str()], |row| {
+                Ok(RegisterValue {
+                    value: row.get(0)?,
+                    value_revision: unsigned(row.get(1)?),
+                    epoch: unsigned(row.get(2)?),
+                })
+            })
+            .optional()
+            .map_err(storage)
+    }
+
+    pub(crate) fn audit(
+        &mut self,
+        query: &AuditQuery,
+    ) -> Result<Vec<AuditRecord>, SerializerError> {
+        let (transaction, _) = self
+            .shared
+            .begin(&self.main, TransactionBehavior::Deferred)?;
+        audit::query(&transaction, query)
+    }
+
+    /// The fence rule on a plain read. A refusal holds: it was true after the call began.
+    pub(crate) fn check(
+        &mut self,
+        fence: &Fence,
+        writer: &str,
+    ) -> Result<Result<(), Refusal>, SerializerError> {
+        let (transaction, store) = self
+            .shared
+            .begin(&self.main, TransactionBehavior::Deferred)?;
+        check(&transaction, &store, fence, writer)
+    }
+
+    fn load(
+        &self,
+        resource: &ResourceName,
+    ) -> Result<(StoreRow, Option<StoredRow>), SerializerError> {
+        let (transaction, store) = self
+            .shared
+            .begin(&self.main, TransactionBehavior::Deferred)?;
+        let row = rows::load(&transaction, resource)?;
+        Ok((store, row))
+    }
+
+    /// `None` while the side file does not serve.
+    fn judge(
+        &mut self,
+        store: &StoreRow,
+        resource: &ResourceName,
+        row: Option<&StoredRow>,
+    ) -> Result<Option<(Option<StoredRow>, Verdict)>, SerializerError> {
+        let Some(row) = row else {
+            return Ok(Some((None, Verdict::default())));
+        };
+        let shared = &*self.shared;
+        let looked = shared.side(&mut self.side, store).and_then(|side| {
+            side.read(|side| {
+                let evidence = side.evidence(resource)?;
+                let row = effective(row, evidence.renewal.as_ref());
+                let verdict = judge(&row, &evidence, side.era, shared.now_ns());
+                Ok((Some(row), verdict))
+            })
+        });
+        match looked {
+            Ok(judged) => Ok(Some(judged)),
+            Err(SideError::NeedsRepair) => Ok(None),
+            Err(SideError::Store(error)) => Err(error),
+        }
+    }
+
+    fn snapshot_of(
+        &mut self,
+        store: &StoreRow,
+        resource: &ResourceName,
+        row: Option<&StoredRow>,
+    ) -> Result<LeaseSnapshot, SerializerError> {
+        let judged = self.judge(store, resource, row)?;
+        let (row, remaining) = match judged {
+            Some((row, verdict)) => (row, verdict.judged.remaining),
+            None => (row.cloned(), None),
+        };
+        let view = RowView {
+            authority: store.authority,
+            resource,
+            floor: store.floor,
+            row: row.as_ref().map(|row| &row.state),
+        };
+        Ok(view.snapshot(remaining))
+    }
+}
+
+/// The fence rule on rows as they are inside `connection`'s transaction, with what a rejection's audit
+/// record needs.
+pub(crate) fn check(
+    connection: &Connection,
+    store: &StoreRow,
+    fence: &Fence,
+    writer: &str,
+) -> Result<Result<(), Refusal>, SerializerError> {
+    let row = rows::load(connection, &fence.resource)?;
+    let view = RowView {
+        authority: store.authority,
+        resource: &fence.resource,
+        floor: store.floor,
+        row: row.as_ref().map(|row| &row.state),
+    };
+    Ok(
+        check_fence(&view, fence, writer).map_err(|rejection| Refusal {
+            rejection,
+            current: view.epoch(),
+            holder: row.as_ref().and_then(|row| row.state.holder().cloned()),
+        }),
+    )
+}
+
+/// A rejected write and what the row was.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) rejection: FenceRejection,
+    pub(crate) current: u64,
+    pub(crate) holder: Option<Principal>,
+}
+
+fn page(
+    connection: &Connection,
+    query: &ListQuery,
+) -> Result<Vec<(ResourceName, StoredRow)>, SerializerError> {
+    let columns = rows::COLUMNS;
+    let held = if query.held_only {
+        "AND holder IS NOT NULL"
+    } else {
+        ""
+    };
+    let after = query.after.as_ref().map_or("", ResourceName::as_str);
+    let mut select = connection
+        .prepare_cached(&format!(
+            "SELECT {columns} FROM main.aster_rows
+             WHERE resource > ?1 AND resource >= ?2 {held} ORDER BY resource"
+        ))
+        .map_err(storage)?;
+    let mut raw = select
+        .query(params![after, query.prefix])
+        .map_err(storage)?;
+    let mut found = Vec::new();
+    while found.len() < query.page()
+        && let Some(row) = raw.next().map_err(storage)?
+    {
+        let (resource, row) = RawRow::read(row).map_err(storage)?.parse()?;
+        // Names with the prefix stand together, so the first without it is the end.
+        if !resource.starts_with(query.prefix.as_str()) {
+            break;
+        }
+        found.push((resource, row));
+    }
+    Ok(found)
+}

@@ -1,0 +1,519 @@
+//! The side file `<path>-aster`: what need not survive a power loss. It is a SQLite database of its
+//! own without fsync, so that a renewal costs no disk write and waits for no writer of the main file.
+//!
+//! It holds the newest renewal of each lease, what was watched of rows with foreign clocks, and a
+//! witness of the main file's count of changes, by which a restored file is noticed. Losing it costs
+//! at most that every held row lasts one more ttl.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aster_core::{Authority, ResourceName};
+use aster_lease::SerializerError;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use crate::connection::{Durability, connect};
+use crate::error::{Fault, fault, storage};
+use crate::identity::{FileId, facts, still_names};
+use crate::judge::{Evidence, Renewal, Seen};
+use crate::options::SqliteOptions;
+use crate::schema::{Id, signed, unsigned};
+
+/// How many clocks a side file remembers. An older one that is still in use is watched again.
+const ERAS_MAX: i64 = 64;
+/// How many rows a process without a named clock watches; past that it starts over, which only makes
+/// leases last longer.
+const PRIVATE_WATCHES_MAX: usize = 100_000;
+
+const TABLES: &str = "
+CREATE TABLE side (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    id BLOB NOT NULL,
+    authority BLOB NOT NULL,
+    sequence INTEGER NOT NULL
+) STRICT;
+CREATE TABLE eras (
+    made INTEGER PRIMARY KEY AUTOINCREMENT,
+    domain TEXT NOT NULL UNIQUE,
+    era BLOB NOT NULL,
+    armed INTEGER NOT NULL
+) STRICT;
+CREATE TABLE renewals (
+    resource TEXT PRIMARY KEY,
+    epoch INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    era BLOB NOT NULL,
+    since_ns INTEGER NOT NULL,
+    expired INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE watches (
+    resource TEXT NOT NULL,
+    era BLOB NOT NULL,
+    kind INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    since_ns INTEGER NOT NULL,
+    PRIMARY KEY (resource, era, kind)
+) STRICT, WITHOUT ROWID;
+";
+
+/// What a watch is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Watched {
+    Tenure = 0,
+    HoldOff = 1,
+}
+
+type PrivateWatches = Arc<Mutex<HashMap<(ResourceName, Watched), Seen>>>;
+
+/// Which clock this process reads, as far as it can be named.
+#[derive(Debug, Clone)]
+pub(crate) enum ClockName {
+    /// Others with the same name read the same clock.
+    Shared(String),
+    /// Nobody shares it, so what is watched by it stays in memory.
+    Private { era: Id, watches: PrivateWatches },
+}
+
+/// Why the side file did not serve.
+#[derive(Debug)]
+pub(crate) enum SideError {
+    /// It is missing, damaged or belongs to another store: make a new one under the main lock.
+    NeedsRepair,
+    Store(SerializerError),
+}
+
+impl From<SerializerError> for SideError {
+    fn from(error: SerializerError) -> Self {
+        SideError::Store(error)
+    }
+}
+
+impl From<rusqlite::Error> for SideError {
+    fn from(error: rusqlite::Error) -> Self {
+        match fault(&error) {
+            Fault::Damaged => SideError::NeedsRepair,
+            _ => SideError::Store(storage(error)),
+        }
+    }
+}
+
+/// Whether a transaction changed anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Commit,
+    Rollback,
+}
+
+/// How far the main file had come when it was last seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Witness {
+    pub(crate) authority: Authority,
+    pub(crate) sequence: u64,
+}
+
+/// One connection to the side file.
+#[derive(Debug)]
+pub(crate) struct SideFile {
+    connection: Connection,
+    pub(crate) id: Id,
+    /// Our clock's name in it.
+    pub(crate) era: Id,
+    private: Option<PrivateWatches>,
+    path: PathBuf,
+    file: FileId,
+}
+
+/// `<path>-aster`, beside the main file.
+pub(crate) fn path_of(main: &Path) -> PathBuf {
+    let mut name = main.as_os_str().to_owned();
+    name.push("-aster");
+    PathBuf::from(name)
+}
+
+/// What the present side file says of the main file, if there is one that can be read.
+pub(crate) fn witness(path: &Path, options: &SqliteOptions) -> Option<Witness> {
+    facts(path).ok()?;
+    let connection = connect(path, options, Durability::Volatile).ok()?;
+    connection
+        .query_row(
+            "SELECT authority, sequence FROM side WHERE one = 1",
+            [],
+            |row| {
+                Ok(Witness {
+                    authority: Authority::from_bytes(row.get(0)?),
+                    sequence: unsigned(row.get(1)?),
+                })
+            },
+        )
+        .ok()
+}
+
+/// Makes a new, empty side file in place of whatever is there. The caller holds the main write lock,
+/// so that no two processes do it at once.
+pub(crate) fn create(
+    path: &Path,
+    options: &SqliteOptions,
+    id: Id,
+    witness: Witness,
+) -> Result<(), SerializerError> {
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        match std::fs::remove_file(&name) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(SerializerError::Storage {
+                    message: format!("cannot replace {name:?}: check its permissions ({error})"),
+                    source: Some(Box::new(error)),
+                });
+            }
+            _ => {}
+        }
+    }
+    let mut connection = connect(path, options, Durability::VolatileCreate).map_err(storage)?;
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(storage)?;
+    transaction
+        .execute_batch(TABLES)
+        .and_then(|()| {
+            transaction.execute(
+                "INSERT INTO side (one, id, authority, sequence) VALUES (1, ?1, ?2, ?3)",
+                params![id, witness.authority.as_bytes(), signed(witness.sequence)],
+            )
+        })
+        .and_then(|_| transaction.commit())
+        .map_err(storage)
+}
+
+impl SideFile {
+    /// Opens the side file that belongs to the main file, which names it by `id`.
+    pub(crate) fn open(
+        path: &Path,
+        options: &SqliteOptions,
+        clock: &ClockName,
+        id: Id,
+    ) -> Result<Self, SideError> {
+        let before = facts(path).map_err(|_| SideError::NeedsRepair)?.id;
+        let connection =
+            connect(path, options, Durability::Volatile).map_err(|error| match fault(&error) {
+                Fault::CannotOpen => SideError::NeedsRepair,
+                _ => error.into(),
+            })?;
+        let found: Option<Id> = match connection
+            .query_row("SELECT id FROM side WHERE one = 1", [], |row| row.get(0))
+            .optional()
+        {
+            Ok(found) => found,
+            Err(error) if fault(&error) == Fault::Busy => return Err(error.into()),
+            // Not ours at all, or half made.
+            Err(_) => return Err(SideError::NeedsRepair),
+        };
+        if found != Some(id) || !still_names(path, before) {
+            return Err(SideError::NeedsRepair);
+        }
+        let (era, private) = match clock {
+            ClockName::Private { era, watches } => (*era, Some(watches.clone())),
+            ClockName::Shared(_) => ([0; 16], None),
+        };
+        let mut side = Self {
+            connection,
+            id,
+            era,
+            private,
+            path: path.to_owned(),
+            file: before,
+        };
+        if let ClockName::Shared(domain) = clock {
+            side.era = match side.find_era(domain)? {
+                Some((era, _)) => era,
+                None => {
+                    let mut era = [0; 16];
+                    options.entropy.fill(&mut era).map_err(|error| {
+                        SerializerError::Unexpected {
+                            message: error.to_string(),
+                        }
+                    })?;
+                    side.add_era(domain, era)?
+                }
+            };
+        }
+        Ok(side)
+    }
+
+    /// Whether this is still the file that the main file means.
+    pub(crate) fn serves(&self, id: Id) -> bool {
+        self.id == id && still_names(&self.path, self.file)
+    }
+
+    /// Runs `step` under the side file's write lock. It may run twice: a full disk is tried again
+    /// once after the journal was folded back.
+    pub(crate) fn write<T>(
+        &mut self,
+        mut step: impl FnMut(&SideTransaction<'_>) -> Result<(T, End), SideError>,
+    ) -> Result<T, SideError> {
+        match self.write_once(&mut step) {
+            Err(SideError::Store(error)) if is_full(&error) => {
+                // Its result does not matter: the second try tells.
+                let _ =
+                    self.connection
+                        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+                self.write_once(&mut step)
+            }
+            other => other,
+        }
+    }
+
+    fn write_once<T>(
+        &self,
+        step: &mut impl FnMut(&SideTransaction<'_>) -> Result<(T, End), SideError>,
+    ) -> Result<T, SideError> {
+        let transaction =
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        let (value, end) = step(&SideTransaction {
+            connection: &transaction,
+            era: self.era,
+            private: self.private.as_ref(),
+        })?;
+        match end {
+            End::Commit => transaction.commit()?,
+            End::Rollback => transaction.rollback()?,
+        }
+        Ok(value)
+    }
+
+    /// Runs `step` on one consistent state, without any lock.
+    pub(crate) fn read<T>(
+        &self,
+        step: impl FnOnce(&SideTransaction<'_>) -> Result<T, SideError>,
+    ) -> Result<T, SideError> {
+        let transaction =
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Deferred)?;
+        let value = step(&SideTransaction {
+            connection: &transaction,
+            era: self.era,
+            private: self.private.as_ref(),
+        })?;
+        transaction.rollback()?;
+        Ok(value)
+    }
+
+    /// The era of a clock and whether the rows of other clocks have been watched since it began.
+    pub(crate) fn find_era(&self, domain: &str) -> Result<Option<(Id, bool)>, SideError> {
+        Ok(self
+            .connection
+            .query_row(
+                "SELECT era, armed FROM eras WHERE domain = ?1",
+                [domain],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()?)
+    }
+
+    /// Gives a clock its era, unless somebody else just did.
+    fn add_era(&self, domain: &str, era: Id) -> Result<Id, SideError> {
+        self.write_once(&mut |side: &SideTransaction<'_>| {
+            side.connection.execute(
+                "INSERT OR IGNORE INTO eras (domain, era, armed) VALUES (?1, ?2, 0)",
+                params![domain, era],
+            )?;
+            side.connection.execute(
+                "DELETE FROM eras WHERE made <= (SELECT max(made) FROM eras) - ?1",
+                [ERAS_MAX],
+            )?;
+            side.connection.execute(
+                "DELETE FROM watches WHERE era NOT IN (SELECT era FROM eras)",
+                [],
+            )?;
+            let era = side.connection.query_row(
+                "SELECT era FROM eras WHERE domain = ?1",
+                [domain],
+                |row| row.get(0),
+            )?;
+            Ok((era, End::Commit))
+        })
+    }
+
+    /// Looks for damage that a lost page cache left behind.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
+            .is_ok_and(|answer| answer == "ok")
+    }
+}
+
+fn is_full(error: &SerializerError) -> bool {
+    let SerializerError::Storage {
+        source: Some(source),
+        ..
+    } = error
+    else {
+        return false;
+    };
+    source
+        .downcast_ref::<rusqlite::Error>()
+        .is_some_and(|error| fault(error) == Fault::Full)
+}
+
+/// The side file's tables, inside a transaction.
+#[derive(Debug)]
+pub(crate) struct SideTransaction<'a> {
+    connection: &'a Connection,
+    pub(crate) era: Id,
+    private: Option<&'a PrivateWatches>,
+}
+
+impl SideTransaction<'_> {
+    pub(crate) fn evidence(&self, resource: &ResourceName) -> Result<Evidence, SideError> {
+        Ok(Evidence {
+            renewal: self.renewal(resource)?,
+            seen: self.seen(resource, Watched::Tenure)?,
+            seen_hold_off: self.seen(resource, Watched::HoldOff)?,
+        })
+    }
+
+    pub(crate) fn renewal(&self, resource: &ResourceName) -> Result<Option<Renewal>, SideError> {
+        let mut select = self.connection.prepare_cached(
+            "SELECT epoch, revision, era, since_ns, expired FROM renewals WHERE resource = ?1",
+        )?;
+        Ok(select
+            .query_row([resource.as_str()], |row| {
+                Ok(Renewal {
+                    epoch: unsigned(row.get(0)?),
+                    revision: unsigned(row.get(1)?),
+                    era: row.get(2)?,
+                    since_ns: unsigned(row.get(3)?),
+                    expired: row.get(4)?,
+                })
+            })
+            .optional()?)
+    }
+
+    pub(crate) fn put_renewal(
+        &self,
+        resource: &ResourceName,
+        renewal: &Renewal,
+    ) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO renewals VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                resource.as_str(),
+                signed(renewal.epoch),
+                signed(renewal.revision),
+                renewal.era,
+                signed(renewal.since_ns),
+                renewal.expired,
+            ])?;
+        Ok(())
+    }
+
+    fn seen(&self, resource: &ResourceName, kind: Watched) -> Result<Option<Seen>, SideError> {
+        if let Some(watches) = self.private {
+            let watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            return Ok(watches.get(&(resource.clone(), kind)).copied());
+        }
+        let mut select = self.connection.prepare_cached(
+            "SELECT epoch, revision, since_ns FROM watches
+             WHERE resource = ?1 AND era = ?2 AND kind = ?3",
+        )?;
+        Ok(select
+            .query_row(params![resource.as_str(), self.era, kind as i64], |row| {
+                Ok(Seen {
+                    epoch: unsigned(row.get(0)?),
+                    revision: unsigned(row.get(1)?),
+                    since_ns: unsigned(row.get(2)?),
+                })
+            })
+            .optional()?)
+    }
+
+    pub(crate) fn watch(
+        &self,
+        resource: &ResourceName,
+        kind: Watched,
+        seen: Seen,
+    ) -> Result<(), SideError> {
+        if let Some(watches) = self.private {
+            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            if watches.len() >= PRIVATE_WATCHES_MAX {
+                watches.clear();
+            }
+            watches.insert((resource.clone(), kind), seen);
+            return Ok(());
+        }
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO watches VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                resource.as_str(),
+                self.era,
+                kind as i64,
+                signed(seen.epoch),
+                signed(seen.revision),
+                signed(seen.since_ns),
+            ])?;
+        Ok(())
+    }
+
+    /// Drops what is kept of epochs below `epoch`: it can never matter again.
+    pub(crate) fn forget_below(
+        &self,
+        resource: &ResourceName,
+        epoch: u64,
+    ) -> Result<(), SideError> {
+        for sql in [
+            "DELETE FROM renewals WHERE resource = ?1 AND epoch < ?2",
+            // A hold-off is watched under the epoch that it began at, and outlives it.
+            "DELETE FROM watches WHERE resource = ?1 AND epoch < ?2 AND kind = 0",
+        ] {
+            self.connection
+                .prepare_cached(sql)?
+                .execute(params![resource.as_str(), signed(epoch)])?;
+        }
+        if let Some(watches) = self.private {
+            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            watches.remove(&(resource.clone(), Watched::Tenure));
+        }
+        Ok(())
+    }
+
+    /// Drops everything about a resource whose row is gone.
+    pub(crate) fn forget(&self, resource: &ResourceName) -> Result<(), SideError> {
+        for sql in [
+            "DELETE FROM renewals WHERE resource = ?1",
+            "DELETE FROM watches WHERE resource = ?1",
+        ] {
+            self.connection
+                .prepare_cached(sql)?
+                .execute([resource.as_str()])?;
+        }
+        if let Some(watches) = self.private {
+            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            watches.remove(&(resource.clone(), Watched::Tenure));
+            watches.remove(&(resource.clone(), Watched::HoldOff));
+        }
+        Ok(())
+    }
+
+    /// Says how far the main file has come. Only after its commit is durable: a witness that ran
+    /// ahead would refuse a healthy file.
+    pub(crate) fn put_witness(&self, witness: Witness) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached(
+                "UPDATE side SET authority = ?1, sequence = ?2
+                 WHERE one = 1 AND (authority <> ?1 OR sequence < ?2)",
+            )?
+            .execute(params![
+                witness.authority.as_bytes(),
+                signed(witness.sequence)
+            ])?;
+        Ok(())
+    }
+
+    /// The rows of other clocks are all watched now.
+    pub(crate) fn set_armed(&self) -> Result<(), SideError> {
+        self.connection
+            .execute("UPDATE eras SET armed = 1 WHERE era = ?1", [self.era])?;
+        Ok(())
+    }
+}

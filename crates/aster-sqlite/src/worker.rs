@@ -1,0 +1,109 @@
+//! A named thread with a bounded queue. SQLite blocks; the callers' runtimes must not.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use aster_lease::SerializerError;
+use tokio::sync::oneshot;
+
+/// How many requests wait in one queue.
+pub(crate) const QUEUE_MAX: usize = 4_096;
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// How long a worker sleeps at most before it looks after its own affairs.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What a worker thread does with what is queued.
+pub(crate) trait Work: Send + 'static {
+    type Job: Send + 'static;
+
+    /// Does `first`, and whatever else of `queue` is best done with it.
+    fn run(&mut self, first: Self::Job, queue: &Receiver<Self::Job>);
+
+    /// Called at least once a second, and once at the end.
+    fn tick(&mut self) {}
+}
+
+/// A handle to a worker thread. Dropping it lets the thread finish what is queued, and waits for it.
+#[derive(Debug)]
+pub(crate) struct Worker<J> {
+    sender: Option<SyncSender<J>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<J: Send + 'static> Worker<J> {
+    pub(crate) fn start(name: &str, mut work: impl Work<Job = J>) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                loop {
+                    // A panic fails the requests at hand, which notice that nobody answers.
+                    let caught = catch_unwind(AssertUnwindSafe(|| {
+                        match receiver.recv_timeout(TICK) {
+                            Ok(job) => work.run(job, &receiver),
+                            Err(RecvTimeoutError::Timeout) => {}
+                            Err(RecvTimeoutError::Disconnected) => return false,
+                        }
+                        work.tick();
+                        true
+                    }));
+                    match caught {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(_) => tracing::error!("a request to the store panicked; this is a bug"),
+                    }
+                }
+                let _ = catch_unwind(AssertUnwindSafe(|| work.tick()));
+            })?;
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+        })
+    }
+
+    /// Queues a request, or says at once that there are too many.
+    pub(crate) fn submit(&self, job: J) -> Result<(), SerializerError> {
+        submit_to(self.sender.as_ref(), job)
+    }
+
+    /// A way to queue requests that does not keep the worker alive longer than its handle.
+    pub(crate) fn sender(&self) -> Option<SyncSender<J>> {
+        self.sender.clone()
+    }
+}
+
+pub(crate) fn submit_to<J>(sender: Option<&SyncSender<J>>, job: J) -> Result<(), SerializerError> {
+    match sender.map(|sender| sender.try_send(job)) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(TrySendError::Full(_))) => Err(SerializerError::Overloaded {
+            retry_after: RETRY_AFTER,
+        }),
+        Some(Err(TrySendError::Disconnected(_))) | None => Err(SerializerError::Closed),
+    }
+}
+
+/// Waits for a worker's answer. Dropping this future leaves the request to be carried out whole.
+pub(crate) async fn answer<T>(
+    receiver: oneshot::Receiver<Result<T, SerializerError>>,
+) -> Result<T, SerializerError> {
+    receiver.await.unwrap_or_else(|_| {
+        Err(SerializerError::Unexpected {
+            message: "the request was dropped by a panic in the store".to_owned(),
+        })
+    })
+}
+
+impl<J> Drop for Worker<J> {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic outside a request was reported by the panic hook already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The one thread of a process that changes the main file, one request after the other.
+//!
+//! It takes one job at a time and commits it before the next; a commit that carries several jobs
+//! would be built into [`Work::run`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use aster_core::{Effect, LeaseOp, ResourceName, RowState, RowView, TransitionOutcome, transition};
+use aster_lease::SerializerError;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::audit;
+use crate::error::storage;
+use crate::gate::Turn;
+use crate::idle::{self, Sweeps};
+use crate::judge::{Renewal, Verdict, effective, judge};
+use crate::open;
+use crate::rows::{self, Stamp, StoredRow};
+use crate::schema::{StoreRow, count_change};
+use crate::shared::{Shared, side_unavailable};
+use crate::side::{End, SideError, SideFile, SideTransaction, Watched, Witness};
+use crate::worker::Work;
+
+/// What the writer thread is asked to do; it answers through a channel of its own.
+pub(crate) type Job = Box<dyn FnOnce(&mut Writer) + Send>;
+
+/// How often one request replaces a broken side file before it gives up.
+const REPAIRS_MAX: usize = 3;
+
+/// More renewals than can reach one lease while the end of that lease is on its way to the disk: so
+/// far does its revision jump, so that none of them can equal it.
+const RENEWALS_IN_FLIGHT_MAX: u64 = 16;
+
+pub(crate) struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) main: Connection,
+    pub(crate) side: Option<SideFile>,
+    pub(crate) sweeps: Sweeps,
+}
+
+impl Work for Writer {
+    type Job = Job;
+
+    fn run(&mut self, first: Job, _queue: &Receiver<Job>) {
+        first(self);
+        if self.sweeps.is_due() {
+            // What fails here is tried again after the next changes.
+            if let Err(error) = idle::sweep(self) {
+                tracing::debug!(?error, "idle rows were not dropped this time");
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.write_rejections(false);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.write_rejections(true);
+    }
+}
+
+/// A change that is ready to be committed.
+pub(crate) struct Begun<'c> {
+    pub(crate) transaction: Transaction<'c>,
+    pub(crate) store: StoreRow,
+    _turn: Turn<'c>,
+}
+
+impl Begun<'_> {
+    /// Counts the change and makes it durable.
+    pub(crate) fn commit(mut self, shared: &Shared) -> Result<StoreRow, SerializerError> {
+        count_change(&self.transaction, &mut self.store)?;
+        self.transaction.commit().map_err(storage)?;
+        shared.saw(self.store.sequence);
+        Ok(self.store)
+    }
+}
+
+/// Takes this process's turn and then the file's write lock.
+pub(crate) fn begin<'c>(
+    shared: &'c Shared,
+    connection: &'c Connection,
+) -> Result<Begun<'c>, SerializerError> {
+    let bound = shared.options.busy_bound;
+    let turn = shared
+        .gate
+        .enter(bound)
+        .ok_or_else(|| SerializerError::Busy {
+            message: format!("a protected closure of this process has run for over {bound:?}"),
+        })?;
+    let (transaction, store) = shared.begin(connection, TransactionBehavior::Immediate)?;
+    Ok(Begun {
+        transaction,
+        store,
+        _turn: turn,
+    })
+}
+
+impl Writer {
+    /// Acquire, release, revoke or cancel. Durable when it returns.
+    pub(crate) fn transition(
+        &mut self,
+        resource: &ResourceName,
+        op: &LeaseOp,
+    ) -> Result<(TransitionOutcome, Option<Changed>), SerializerError> {
+        for _ in 0..REPAIRS_MAX {
+            match self.transition_once(resource, op) {
+                Err(SideError::NeedsRepair) => self.repair_side()?,
+                Err(SideError::Store(error)) => return Err(error),
+                Ok(done) => return Ok(done),
+            }
+        }
+        Err(side_unavailable())
+    }
+
+    fn transition_once(
+        &mut self,
+        resource: &ResourceName,
+        op: &LeaseOp,
+    ) -> Result<(TransitionOutcome, Option<Changed>), SideError> {
+        let shared = &*self.shared;
+        let begun = begin(shared, &self.main)?;
+        let before = rows::load(&begun.transaction, resource)?;
+        let side = shared.side(&mut self.side, &begun.store)?;
+        // The side file's lock keeps out renewals that have read their clock and not yet committed.
+        let step =
+            side.write(|side| decide(shared, &begun.store, resource, before.as_ref(), op, side))?;
+        let Some((after, era)) = step.replace else {
+            return Ok((step.outcome, None));
+        };
+        let row = stamped(
+            after,
+            before.as_ref(),
+            op,
+            Stamp {
+                era,
+                since_ns: shared.now_ns(),
+            },
+        );
+        rows::store(&begun.transaction, resource, &row)?;
+        let at_unix_ms = shared.options.time.wall_unix_ms();
+        let record = audit::of_transition(
+            resource,
+            op,
+            &step.outcome,
+            before.as_ref(),
+            row.state.epoch,
+            at_unix_ms,
+        );
+        if let Some(record) = record {
+            audit::insert(
+                &begun.transaction,
+                &record,
+                shared.options.audit_records_max,
+            )?;
+        }
+        let store = begun.commit(shared)?;
+        self.sweeps.count();
+        let changed = Changed {
+            store,
+            epoch: row.state.epoch,
+        };
+        Ok((step.outcome, Some(changed)))
+    }
+
+    /// What can wait until the caller has its answer.
+    pub(crate) fn after_change(&mut self, resource: Option<&ResourceName>, changed: &Changed) {
+        let store = &changed.store;
+        let witness = Witness {
+            authority: store.authority,
+            sequence: store.sequence,
+        };
+        let done = self.shared.side(&mut self.side, store).and_then(|side| {
+            side.write(|side| {
+                side.put_witness(witness)?;
+                if let Some(resource) = resource {
+                    side.forget_below(resource, changed.epoch)?;
+                }
+                Ok(((), End::Commit))
+            })
+        });
+        if let Err(error) = done {
+            // It only notices restored files, and the next change tries again.
+            tracing::debug!(?error, "the witness was not written");
+        }
+    }
+
+    /// Gives the main file a new side file, if the present one does not serve.
+    pub(crate) fn repair_side(&mut self) -> Result<(), SerializerError> {
+        let shared = &*self.shared;
+        shared.repair_queued.store(false, Ordering::Release);
+        let mut begun = begin(shared, &self.main)?;
+        match shared.side(&mut self.side, &begun.store) {
+            Ok(_) => return Ok(()),
+            Err(SideError::Store(error)) => return Err(error),
+            Err(SideError::NeedsRepair) => {}
+        }
+        tracing::warn!(
+            path = ?shared.side_path,
+            "the side file is missing or damaged; a new one is made, and every held lease lasts one \
+             more ttl"
+        );
+        open::replace_side(
+            &begun.transaction,
+            &mut begun.store,
+            &shared.side_path,
+            &shared.options,
+        )?;
+        let store = begun.commit(shared)?;
+        // Watching begins only now that everybody can see that the old side file is out of use.
+        match shared.side(&mut self.side, &store) {
+            Ok(_) => {}
+            Err(SideError::Store(error)) => return Err(error),
+            Err(SideError::NeedsRepair) => return Err(side_unavailable()),
+        }
+        open::arm(shared, &self.main, &mut self.side)
+    }
+
+    /// Writes the rejections that are due to the audit trail.
+    pub(crate) fn write_rejections(&mut self, all: bool) {
+        let shared = &*self.shared;
+        if shared.rejections.is_empty() {
+            return;
+        }
+        let reports = shared.rejections.take_due(shared.now_ns(), all);
+        if reports.is_empty() {
+            return;
+        }
+        let written = begin(shared, &self.main).and_then(|begun| {
+            let at_unix_ms = shared.options.time.wall_unix_ms();
+            for report in &reports {
+                let record = audit::of_rejection(report, at_unix_ms);
+                audit::insert(
+                    &begun.transaction,
+                    &record,
+                    shared.options.audit_records_max,
+                )?;
+            }
+            begun.transaction.commit().map_err(storage)
+        });
+        if let Err(error) = written {
+            tracing::warn!(%error, "rejected writes wait to be written to the audit trail");
+            shared.rejections.give_back(reports);
+        }
+    }
+}
+
+/// A durable change, for what follows it.
+pub(crate) struct Changed {
+    pub(crate) store: StoreRow,
+    pub(crate) epoch: u64,
+}
+
+struct Decided {
+    outcome: TransitionOutcome,
+    /// The new row and the era of our clock.
+    replace: Option<(RowState, crate::schema::Id)>,
+}
+
+/// Judges and decides under both locks.
+fn decide(
+    shared: &Shared,
+    store: &StoreRow,
+    resource: &ResourceName,
+    before: Option<&StoredRow>,
+    op: &LeaseOp,
+    side: &SideTransaction<'_>,
+) -> Result<(Decided, End), SideError> {
+    let evidence = side.evidence(resource)?;
+    let now_ns = shared.now_ns();
+    let row = before.map(|row| effective(row, evidence.renewal.as_ref()));
+    let verdict = row.as_ref().map_or_else(Verdict::default, |row| {
+        judge(row, &evidence, side.era, now_ns)
+    });
+    let mut end = End::Rollback;
+    for (kind, seen) in [
+        (Watched::Tenure, verdict.watch),
+        (Watched::HoldOff, verdict.watch_hold_off),
+    ] {
+        if let Some(seen) = seen {
+            side.watch(resource, kind, seen)?;
+            end = End::Commit;
+        }
+    }
+    let view = RowView {
+        authority: store.authority,
+        resource,
+        floor: store.floor,
+        row: row.as_ref().map(|row| &row.state),
+    };
+    let decision = transition(&view, &verdict.judged, &shared.options.ttl_bounds, op)
+        .map_err(SerializerError::from)?;
+    let mut replace = None;
+    match decision.effect {
+        Effect::Keep => {}
+        Effect::Rearm(state) => {
+            let renewal = Renewal {
+                epoch: state.epoch,
+                revision: state.revision,
+                era: side.era,
+                since_ns: now_ns,
+                expired: false,
+            };
+            side.put_renewal(resource, &renewal)?;
+            end = End::Commit;
+        }
+        Effect::Replace(mut state) => {
+            match (&row, op) {
+                (Some(row), LeaseOp::Acquire { .. }) if row.state.held.is_some() => {
+                    // The old holder may read another clock by which it has not expired, and
+                    // renews before this takeover is durable. The mark refuses that.
+                    let mark = Renewal {
+                        epoch: row.state.epoch,
+                        revision: row.state.revision,
+                        era: row.stamp.era,
+                        since_ns: row.stamp.since_ns,
+                        expired: true,
+                    };
+                    side.put_renewal(resource, &mark)?;
+                    end = End::Commit;
+                }
+                (Some(_), LeaseOp::Acquire { .. }) => {}
+                _ => state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX),
+            }
+            replace = Some((state, side.era));
+        }
+    }
+    let outcome = decision.outcome;
+    Ok((Decided { outcome, replace }, end))
+}
+
+/// The new row with its instants: a hold-off that was there before keeps its own.
+fn stamped(state: RowState, before: Option<&StoredRow>, op: &LeaseOp, now: Stamp) -> StoredRow {
+    let begins = matches!(
+        op,
+        LeaseOp::Revoke {
+            hold_off: Some(_),
+            ..
+        }
+    );
+    let hold_off = match (&state.hold_off, before.and_then(|row| row.hold_off)) {
+        (None, _) => None,
+        (Some(_), Some(kept)) if !begins => Some(kept),
+        (Some(_), _) => Some((now, state.epoch)),
+    };
+    StoredRow {
+        state,
+        stamp: now,
+        hold_off,
+    }
+}

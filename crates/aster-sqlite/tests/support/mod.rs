@@ -1,0 +1,219 @@
+//! What the tests of this crate share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test file uses its own part"
+)]
+
+pub mod process;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aster_core::{
+    DenyReason, Fence, GrantId, LeaseOp, LeaseSnapshot, Principal, TransitionOutcome, Ttl, WriteId,
+};
+use aster_lease::{LeaseSerializer, SerializerError};
+use aster_sqlite::{ClockDomain, OpenError, SqliteOptions, SqliteSerializer, StoreTime};
+use tempfile::TempDir;
+
+pub const TTL_MS: u64 = 10_000;
+
+/// A directory with the path of a store in it.
+pub struct Place {
+    pub directory: TempDir,
+    pub path: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("leases.db");
+        Self { directory, path }
+    }
+
+    pub fn open(&self) -> SqliteSerializer {
+        SqliteSerializer::open(&self.path).unwrap()
+    }
+
+    pub fn open_at(&self, time: &TestTime) -> SqliteSerializer {
+        try_open_at(&self.path, time).unwrap()
+    }
+
+    pub fn side(&self) -> PathBuf {
+        self.directory.path().join("leases.db-aster")
+    }
+}
+
+pub fn try_open_at(path: &Path, time: &TestTime) -> Result<SqliteSerializer, OpenError> {
+    SqliteSerializer::open_with(path, SqliteOptions::default().time(Arc::new(time.clone())))
+}
+
+/// A clock that stands still until it is moved. Clones show the same time.
+#[derive(Clone)]
+pub struct TestTime {
+    now_ns: Arc<AtomicU64>,
+    wall_ms: Arc<AtomicU64>,
+    domain: Option<String>,
+    offset_ns: u64,
+}
+
+impl TestTime {
+    pub fn new(domain: &str) -> Self {
+        Self {
+            now_ns: Arc::new(AtomicU64::new(1_000_000_000_000)),
+            wall_ms: Arc::new(AtomicU64::new(1_700_000_000_000)),
+            domain: Some(domain.to_owned()),
+            offset_ns: 0,
+        }
+    }
+
+    /// The same time as read by another clock, `offset` ahead. `None`: a clock without a name.
+    pub fn as_clock(&self, domain: Option<&str>, offset: Duration) -> Self {
+        Self {
+            domain: domain.map(str::to_owned),
+            offset_ns: u64::try_from(offset.as_nanos()).unwrap(),
+            ..self.clone()
+        }
+    }
+
+    pub fn advance_ms(&self, ms: u64) {
+        self.now_ns.fetch_add(ms * 1_000_000, Ordering::SeqCst);
+        self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    pub fn set_wall_ms(&self, ms: u64) {
+        self.wall_ms.store(ms, Ordering::SeqCst);
+    }
+}
+
+impl StoreTime for TestTime {
+    fn domain(&self) -> Option<ClockDomain> {
+        self.domain.clone().map(ClockDomain::new)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::SeqCst) + self.offset_ns
+    }
+
+    fn wall_unix_ms(&self) -> u64 {
+        self.wall_ms.load(Ordering::SeqCst)
+    }
+}
+
+pub fn principal(name: &str) -> Principal {
+    Principal::new(name).unwrap()
+}
+
+pub fn grant_id(seed: u64) -> GrantId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    GrantId::from_bytes(bytes)
+}
+
+/// Different at every call, also between processes.
+pub fn fresh_grant_id() -> GrantId {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let seed = u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed);
+    grant_id(seed)
+}
+
+pub fn write_id(seed: u64) -> WriteId {
+    WriteId::from_bytes(*grant_id(seed).as_bytes())
+}
+
+pub fn acquire_op(candidate: &str, ttl_ms: u64, id: GrantId) -> LeaseOp {
+    LeaseOp::Acquire {
+        candidate: principal(candidate),
+        ttl: Ttl::from_millis(ttl_ms).unwrap(),
+        grant_id: id,
+    }
+}
+
+pub fn renew_op(holder: &str, epoch: u64) -> LeaseOp {
+    LeaseOp::Renew {
+        holder: principal(holder),
+        epoch,
+    }
+}
+
+pub fn release_op(holder: &str, epoch: u64) -> LeaseOp {
+    LeaseOp::Release {
+        holder: principal(holder),
+        epoch,
+    }
+}
+
+pub fn revoke_op(epoch: u64, hold_off: Option<Duration>) -> LeaseOp {
+    LeaseOp::Revoke {
+        operator: principal("operator"),
+        epoch,
+        hold_off,
+    }
+}
+
+pub type Outcome = Result<TransitionOutcome, SerializerError>;
+
+pub async fn try_acquire(store: &SqliteSerializer, resource: &str, candidate: &str) -> Outcome {
+    store
+        .transition(resource, acquire_op(candidate, TTL_MS, fresh_grant_id()))
+        .await
+}
+
+/// The fence of a grant that must be made.
+pub async fn acquire(store: &SqliteSerializer, resource: &str, candidate: &str) -> Fence {
+    granted(try_acquire(store, resource, candidate).await)
+}
+
+pub async fn renew(store: &SqliteSerializer, fence: &Fence) -> Outcome {
+    store
+        .transition(&fence.resource, renew_op(&fence.holder, fence.epoch))
+        .await
+}
+
+pub async fn release(store: &SqliteSerializer, fence: &Fence) -> Outcome {
+    store
+        .transition(&fence.resource, release_op(&fence.holder, fence.epoch))
+        .await
+}
+
+pub fn granted(outcome: Outcome) -> Fence {
+    match outcome {
+        Ok(TransitionOutcome::Granted(fence)) => fence,
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+pub fn denied(outcome: Outcome) -> (DenyReason, LeaseSnapshot) {
+    match outcome {
+        Ok(TransitionOutcome::Denied(reason, snapshot)) => (reason, snapshot),
+        other => panic!("expected a denial, got {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn assert_renewed(outcome: Outcome) {
+    assert!(
+        matches!(outcome, Ok(TransitionOutcome::Renewed)),
+        "{outcome:?}"
+    );
+}
+
+/// Adds a row to the table `published`, which it makes if need be.
+pub fn publish(tx: &rusqlite::Transaction<'_>, version: &str) -> rusqlite::Result<()> {
+    tx.execute_batch("CREATE TABLE IF NOT EXISTS published (version TEXT)")?;
+    tx.execute("INSERT INTO published VALUES (?1)", [version])
+        .map(|_| ())
+}
+
+/// What stands in the table `published`, in order.
+pub fn published(path: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let Ok(mut select) = connection.prepare("SELECT version FROM published ORDER BY rowid") else {
+        return Vec::new();
+    };
+    let rows = select.query_map([], |row| row.get(0)).unwrap();
+    rows.collect::<Result<_, _>>().unwrap()
+}
