@@ -37,9 +37,9 @@ pub trait StoreTime: Send + Sync + 'static {
 
 /// The operating system's boot-time clock.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SystemTime;
+pub struct BootTime;
 
-impl StoreTime for SystemTime {
+impl StoreTime for BootTime {
     fn domain(&self) -> Option<ClockDomain> {
         system_domain()
     }

@@ -35,7 +35,7 @@ mod writer;
 
 pub use rusqlite;
 
-pub use domain::{ClockDomain, StoreTime, SystemTime};
+pub use domain::{BootTime, ClockDomain, StoreTime};
 pub use error::OpenError;
 pub use open::Adopted;
 pub use options::{AUDIT_RECORDS_MAX, BUSY_BOUND, IDLE_AFTER, IDLE_ROWS_MAX, SqliteOptions};

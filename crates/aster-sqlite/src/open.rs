@@ -145,7 +145,9 @@ fn adopt_as(
             ],
         )
         .map_err(storage)?;
-    let detail = format!("the authority before was {previous_authority}");
+    let detail = format!(
+        "the authority before was {previous_authority}, and {leases_ended} held leases were ended"
+    );
     let record = NewRecord {
         at_unix_ms: options.time.wall_unix_ms(),
         event: AuditEvent::Adopted,
@@ -155,12 +157,13 @@ fn adopt_as(
         holder: None,
         actor: Some(operator.as_str()),
         detail: Some(&detail),
-        count: leases_ended.max(1),
+        count: 1,
     };
     audit::insert(&transaction, &record, options.audit_records_max)?;
     replace_side(&transaction, &mut store, &side::path_of(path), options)?;
     count_change(&transaction, &mut store)?;
     transaction.commit().map_err(storage)?;
+    fold_journal(connection);
     Ok(Adopted {
         authority,
         previous_authority,
@@ -236,10 +239,20 @@ fn create(
         transaction.commit().map_err(storage)
     };
     made().map_err(|error| as_open_error(path, error))?;
+    fold_journal(connection);
     sync_directory(path).map_err(|source| OpenError::Io {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Brings the store's own row into the main file, so that a copy of that file alone is told from a
+/// file that never was a store. Others may be in the way; the journal is folded later then.
+fn fold_journal(connection: &Connection) {
+    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    if let Err(error) = folded {
+        tracing::debug!(%error, "the journal stays for now");
+    }
 }
 
 fn name_clock(options: &SqliteOptions) -> Result<ClockName, OpenError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aster_core::{REGISTER_BYTES_MAX, TtlBounds};
 use aster_lease::{Entropy, SystemEntropy};
 
-use crate::domain::{StoreTime, SystemTime};
+use crate::domain::{BootTime, StoreTime};
 
 /// How long a call waits by default while others write to the file.
 pub const BUSY_BOUND: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ impl Default for SqliteOptions {
             idle_after: IDLE_AFTER,
             idle_rows_max: IDLE_ROWS_MAX,
             audit_records_max: AUDIT_RECORDS_MAX,
-            time: Arc::new(SystemTime),
+            time: Arc::new(BootTime),
             entropy: Arc::new(SystemEntropy),
         }
     }

@@ -1,5 +1,11 @@
 //! The life of a lease in one process: grant, renewal, release, revoke, hold-off, retries.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails, and it owns its threads"
+)]
+
 mod support;
 
 use std::time::Duration;

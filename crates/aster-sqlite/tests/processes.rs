@@ -1,5 +1,11 @@
 //! Several processes on one file.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails, and it owns its threads"
+)]
+
 mod support;
 
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Other processes: this test binary run again, with a role in the environment. They are driven line
 //! by line over their standard input and output, never by time.
 
+#![allow(clippy::print_stdout, reason = "the parent reads it")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
