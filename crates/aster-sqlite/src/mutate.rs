@@ -96,7 +96,7 @@ impl SqliteSerializer {
                     "another writer of this process has been at work for over {bound:?}"
                 ),
             })?;
-        let guarded = self.connection_for_closures(&turn).map_err(storage)?;
+        let guarded = self.connection_for_closures(&turn)?;
         let result = self.run_guarded(&guarded, fence, writer, operation);
         turn.keep_connection(guarded);
         result
@@ -112,18 +112,18 @@ impl SqliteSerializer {
         checked.map_err(|refusal| self.reject(fence, writer, refusal).into())
     }
 
-    fn connection_for_closures(&self, turn: &Turn<'_>) -> rusqlite::Result<Guarded> {
+    fn connection_for_closures(&self, turn: &Turn<'_>) -> Result<Guarded, SerializerError> {
         let shared = &*self.inner.shared;
         let mut guarded = match turn.take_connection() {
             Some(guarded) => guarded,
             None => {
                 let mut connection = shared.connect()?;
-                let guard = Guard::install(&mut connection)?;
+                let guard = Guard::install(&mut connection).map_err(storage)?;
                 Guarded { connection, guard }
             }
         };
         // The last closure may have set a patience of its own.
-        wait_for_others(&mut guarded.connection, shared.options.busy_bound)?;
+        wait_for_others(&mut guarded.connection, shared.options.busy_bound).map_err(storage)?;
         Ok(guarded)
     }
 

@@ -423,7 +423,7 @@ fn held_elsewhere(
 }
 
 /// How a failed step reads to someone who opens a store.
-fn as_open_error(path: &Path, error: SerializerError) -> OpenError {
+pub(crate) fn as_open_error(path: &Path, error: SerializerError) -> OpenError {
     let path = path.to_owned();
     match error {
         SerializerError::Busy { .. } => OpenError::Busy { path },

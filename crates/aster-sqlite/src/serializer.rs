@@ -9,7 +9,7 @@ use aster_lease::{AuditLog, AuditQuery, AuditRecord, LeaseSerializer, ListQuery,
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
-use crate::error::{OpenError, open_error};
+use crate::error::OpenError;
 use crate::idle::Sweeps;
 use crate::open::{self, Adopted};
 use crate::options::SqliteOptions;
@@ -60,7 +60,7 @@ impl SqliteSerializer {
         let connect = || {
             shared
                 .connect()
-                .map_err(|error| open_error(&shared.path, error))
+                .map_err(|error| open::as_open_error(&shared.path, error))
         };
         let io = |source| OpenError::Io {
             path: shared.path.clone(),

@@ -39,8 +39,26 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn connect(&self) -> rusqlite::Result<Connection> {
-        connect(&self.path, &self.options, Durability::Durable)
+    /// Another connection to the file that was opened, and to no other that has taken its name.
+    pub(crate) fn connect(&self) -> Result<Connection, SerializerError> {
+        self.check_file()?;
+        let connection =
+            connect(&self.path, &self.options, Durability::Durable).map_err(storage)?;
+        self.check_file()?;
+        Ok(connection)
+    }
+
+    fn check_file(&self) -> Result<(), SerializerError> {
+        if still_names(&self.path, self.file) {
+            return Ok(());
+        }
+        Err(SerializerError::Refused {
+            message: format!(
+                "{:?} was replaced or removed while it was open: close it and open it again; if \
+                 another file is there now, it has to be adopted first",
+                self.path
+            ),
+        })
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -62,15 +80,7 @@ impl Shared {
         connection: &'c Connection,
         behavior: TransactionBehavior,
     ) -> Result<(Transaction<'c>, StoreRow), SerializerError> {
-        if !still_names(&self.path, self.file) {
-            return Err(SerializerError::Refused {
-                message: format!(
-                    "{:?} was replaced or removed while it was open: close it and open it again; if \
-                     another file is there now, it has to be adopted first",
-                    self.path
-                ),
-            });
-        }
+        self.check_file()?;
         // Read before the transaction begins: a snapshot may be older than what another thread
         // has seen since.
         let seen = self.seen_sequence.load(Ordering::Acquire);
@@ -93,7 +103,7 @@ impl Shared {
             .pop();
         let connection = match kept {
             Some(connection) => connection,
-            None => self.connect().map_err(storage)?,
+            None => self.connect()?,
         };
         let result = step(&connection);
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
