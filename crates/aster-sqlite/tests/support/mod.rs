@@ -217,3 +217,17 @@ pub fn published(path: &Path) -> Vec<String> {
     let rows = select.query_map([], |row| row.get(0)).unwrap();
     rows.collect::<Result<_, _>>().unwrap()
 }
+
+/// Polls `future` at most `polls` times, each time that it asks for it, and drops it then.
+pub async fn after_polls<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return std::task::Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
