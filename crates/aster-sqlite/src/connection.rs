@@ -109,3 +109,29 @@ fn use_write_ahead_log(connection: &Connection, bound: Duration) -> rusqlite::Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Durability, connect};
+    use crate::options::SqliteOptions;
+
+    #[test]
+    fn only_the_side_file_does_without_fsync() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = SqliteOptions::default();
+        for (durability, synchronous) in [
+            (Durability::DurableCreate, 2),
+            (Durability::Durable, 2),
+            (Durability::Volatile, 0),
+        ] {
+            let connection = connect(&directory.path().join("x.db"), &options, durability).unwrap();
+            let asked =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+            assert_eq!(asked("synchronous").unwrap(), synchronous, "{durability:?}");
+            let mode: String = connection
+                .pragma_query_value(None, "journal_mode", |row| row.get(0))
+                .unwrap();
+            assert_eq!(mode, "wal");
+        }
+    }
+}

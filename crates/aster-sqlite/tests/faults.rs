@@ -18,10 +18,11 @@ use std::process::Command;
 use aster_core::{DenyReason, ErrorKind, ExpectedRevision, TransitionOutcome};
 use aster_lease::{FencedError, LeaseSerializer, Registers};
 use aster_sqlite::{OpenError, SqliteSerializer};
-use support::process::{Other, hear, prefixed, role, store_path, tell};
+use support::process::{Other, hear, is_permitted, prefixed, role, store_path, tell};
 use support::*;
 
 const MANY: u64 = 20_000;
+const A_DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// Mounts a file system of 3 MiB over the directory of the store, in a namespace of its own.
 const SMALL_DISK: [&str; 6] = [
@@ -40,20 +41,6 @@ const SMALL_FILES: [&str; 4] = [
     "sh",
 ];
 
-fn is_permitted(prefix: &[&str]) -> bool {
-    let place = Place::new();
-    let mut command = Command::new(prefix[0]);
-    command
-        .args(&prefix[1..])
-        .arg("true")
-        .env("ASTER_TEST_STORE", &place.path);
-    let permitted = command.output().is_ok_and(|output| output.status.success());
-    if !permitted {
-        eprintln!("not checked: {prefix:?} is not permitted here");
-    }
-    permitted
-}
-
 #[test]
 fn process_with_a_fault() {
     let Some(role) = role() else { return };
@@ -64,6 +51,7 @@ fn process_with_a_fault() {
         "full files" => runtime.block_on(full(&path, &|_| Vec::new(), &lift_limit)),
         "read only" => runtime.block_on(read_only(&path)),
         "power loss" => runtime.block_on(until_killed(&path)),
+        "traced" => runtime.block_on(traced(&path)),
         other => panic!("no role {other}"),
     }
 }
@@ -99,7 +87,10 @@ async fn full(
     relieve: &dyn Fn(&[std::path::PathBuf]),
 ) {
     let store = SqliteSerializer::open(path).unwrap();
-    let kept = acquire(&store, "kept", "worker-a").await;
+    let kept = store
+        .transition("kept", acquire_op("worker-a", A_DAY_MS, grant_id(1)))
+        .await;
+    let kept = granted(kept);
     let any = ExpectedRevision::Any;
     store
         .compare_and_set(&kept, "worker-a", any, b"v1".to_vec())
@@ -109,13 +100,13 @@ async fn full(
 
     // What the file can still take is granted and must be found again; the rest fails with a reason
     // and spends no epoch.
-    let mut granted = HashMap::new();
+    let mut grants = HashMap::new();
     let mut failed = 0;
     for number in 0..MANY {
         let name = format!("job/{number}");
         match try_acquire(&store, &name, "worker-a").await {
             Ok(TransitionOutcome::Granted(fence)) => {
-                granted.insert(name, fence);
+                grants.insert(name, fence);
             }
             Ok(other) => panic!("{other:?}"),
             Err(error) => {
@@ -134,7 +125,7 @@ async fn full(
         let row = store.snapshot(&name).await.unwrap();
         assert_eq!(
             row.epoch,
-            granted.get(&name).map_or(0, |fence| fence.epoch),
+            grants.get(&name).map_or(0, |fence| fence.epoch),
             "{name}"
         );
     }
@@ -161,7 +152,7 @@ async fn full(
 
     relieve(&ballast);
     let store = SqliteSerializer::open(path).unwrap();
-    for fence in granted.values() {
+    for fence in grants.values() {
         let row = store.snapshot(&fence.resource).await.unwrap();
         assert!(
             row.held && row.epoch == fence.epoch,
@@ -178,10 +169,10 @@ async fn full(
 
 #[test]
 fn a_full_disk_spends_no_epoch_and_loses_nothing() {
-    if !is_permitted(&SMALL_DISK) {
+    let place = Place::new();
+    if !is_permitted(&SMALL_DISK, &place.path) {
         return;
     }
-    let place = Place::new();
     let command = prefixed(
         &SMALL_DISK,
         "process_with_a_fault",
@@ -193,10 +184,10 @@ fn a_full_disk_spends_no_epoch_and_loses_nothing() {
 
 #[test]
 fn a_file_that_may_not_grow_spends_no_epoch_and_loses_nothing() {
-    if !is_permitted(&SMALL_FILES) {
+    let place = Place::new();
+    if !is_permitted(&SMALL_FILES, &place.path) {
         return;
     }
-    let place = Place::new();
     let command = prefixed(
         &SMALL_FILES,
         "process_with_a_fault",
@@ -235,10 +226,10 @@ async fn read_only(path: &Path) {
 
 #[test]
 fn a_read_only_file_is_refused_with_what_to_do() {
-    if !is_permitted(&SMALL_DISK) {
+    let place = Place::new();
+    if !is_permitted(&SMALL_DISK, &place.path) {
         return;
     }
-    let place = Place::new();
     let command = prefixed(
         &SMALL_DISK,
         "process_with_a_fault",
@@ -271,8 +262,7 @@ async fn until_killed(path: &Path) {
     hear();
 }
 
-/// What is not synced is lost: the side file, the shared index. That the log is synced before an
-/// answer is the setting that the unit tests of `connection` look at.
+/// What is not synced is lost: the side file, the shared index.
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_kill_and_the_loss_of_all_that_was_not_synced() {
     let place = Place::new();
@@ -293,4 +283,99 @@ async fn what_was_acknowledged_survives_a_kill_and_the_loss_of_all_that_was_not_
     let value = Registers::read(&store, "catalog").await.unwrap().unwrap();
     assert_eq!(value.value, b"v1");
     assert_eq!(published(&place.path), ["v1"]);
+}
+
+/// Says before and after each step what it does.
+async fn traced(path: &Path) {
+    let store = SqliteSerializer::open(path).unwrap();
+    tell("begin acquire");
+    let fence = acquire(&store, "catalog", "worker-a").await;
+    tell("end acquire");
+    tell("begin renew");
+    for _ in 0..20 {
+        assert_renewed(renew(&store, &fence).await);
+    }
+    tell("end renew");
+    tell("begin register");
+    let any = ExpectedRevision::Any;
+    store
+        .compare_and_set(&fence, "worker-a", any, b"v1".to_vec())
+        .await
+        .unwrap();
+    tell("end register");
+    tell("begin mutate");
+    store
+        .mutate_fenced(&fence, "worker-a", |tx| publish(tx, "v1"))
+        .unwrap();
+    tell("end mutate");
+    tell("begin deny");
+    for _ in 0..20 {
+        denied(try_acquire(&store, "catalog", "worker-b").await);
+        write_late(&store, &fence);
+    }
+    tell("end deny");
+    tell("begin release");
+    release(&store, &fence).await.unwrap();
+    tell("end release");
+    let again = acquire(&store, "catalog", "worker-a").await;
+    tell("begin revoke");
+    store
+        .transition("catalog", revoke_op(again.epoch, None))
+        .await
+        .unwrap();
+    tell("end revoke");
+}
+
+/// A write that is refused: by somebody who is not the holder.
+fn write_late(store: &SqliteSerializer, fence: &aster_core::Fence) {
+    let own = aster_core::Fence {
+        authority: aster_core::Authority::from_bytes([0; 16]),
+        ..fence.clone()
+    };
+    let late = store.mutate_fenced(&own, "worker-a", |tx| publish(tx, "late"));
+    assert!(matches!(late, Err(FencedError::Rejected(_))), "{late:?}");
+}
+
+/// Looks at the system calls: each durable answer comes after its log was synced, and neither a
+/// renewal nor a denial syncs anything.
+#[test]
+fn the_log_is_synced_before_each_durable_answer_and_never_for_a_renewal() {
+    let place = Place::new();
+    let trace = place.directory.path().join("trace");
+    let strace = [
+        "strace",
+        "-f",
+        "-y",
+        "-e",
+        "trace=fdatasync,fsync,write",
+        "-o",
+    ];
+    let mut prefix = strace.to_vec();
+    prefix.push(trace.to_str().unwrap());
+    if !is_permitted(&prefix, &place.path) {
+        return;
+    }
+    let command = prefixed(&prefix, "process_with_a_fault", "traced", &place.path);
+    Other::spawn(command).finish();
+    let calls = std::fs::read_to_string(&trace).unwrap();
+    let syncs_in = |step: &str, file: &str| {
+        let from = calls.find(&format!("@@ begin {step}")).unwrap();
+        let to = calls.find(&format!("@@ end {step}")).unwrap();
+        let syncs = calls[from..to]
+            .lines()
+            .filter(|line| line.contains("sync("));
+        syncs.filter(|line| line.contains(file)).count()
+    };
+    for step in ["acquire", "register", "mutate", "release", "revoke"] {
+        assert!(
+            syncs_in(step, "leases.db-wal>") > 0,
+            "{step} was answered before it was synced"
+        );
+    }
+    assert_eq!(syncs_in("renew", ""), 0, "a renewal syncs nothing");
+    assert_eq!(
+        syncs_in("deny", "aster"),
+        0,
+        "the side file is never synced"
+    );
 }

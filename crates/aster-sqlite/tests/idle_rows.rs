@@ -120,8 +120,8 @@ async fn many_distinct_names_stay_bounded_and_epochs_never_go_back() {
     let bound = 100;
     let store = open(&place, &time, bound);
     let mut highest = HashMap::new();
-    for number in 0..2_000_u32 {
-        let name = format!("job/{}", number % 700);
+    for number in 0..1_200_u32 {
+        let name = format!("job/{}", number % 500);
         let fence = acquire(&store, &name, "worker-a").await;
         if let Some(before) = highest.insert(name.clone(), fence.epoch) {
             assert!(

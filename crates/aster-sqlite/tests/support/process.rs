@@ -1,7 +1,11 @@
 //! Other processes: this test binary run again, with a role in the environment. They are driven line
 //! by line over their standard input and output, never by time.
 
-#![allow(clippy::print_stdout, reason = "the parent reads it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the parent reads it, and people read what was not checked"
+)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -141,4 +145,15 @@ pub fn hear() -> Option<String> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line).unwrap();
     (read > 0).then(|| line.trim_end().to_owned())
+}
+
+/// Whether this environment permits `prefix`; says so when it does not.
+pub fn is_permitted(prefix: &[&str], store: &Path) -> bool {
+    let mut command = Command::new(prefix[0]);
+    command.args(&prefix[1..]).arg("true").env(STORE, store);
+    let permitted = command.output().is_ok_and(|output| output.status.success());
+    if !permitted {
+        eprintln!("not checked: {prefix:?} is not permitted here");
+    }
+    permitted
 }
