@@ -118,11 +118,11 @@ pub enum RuleError {
     /// The call carries something that this store does not accept.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// The resource has used up its epochs (or its revisions). A grant always leaves one epoch for
-    /// its own end, so a held row can still be released.
-    #[error("resource has used up its epochs at {epoch}: move to a new resource name")]
+    /// The resource has used up its epochs (or the revisions of its row or register). A grant always
+    /// leaves one epoch and one revision for its own end, so a held row can still be released.
+    #[error("resource has used up its epochs or revisions at {epoch}: move to a new resource name")]
     EpochExhausted {
-        /// The row's epoch.
+        /// The row's epoch, or the register's last revision.
         epoch: u64,
     },
 }

@@ -170,8 +170,12 @@ impl HighWaterMark {
     }
 
     /// An operator's decision: from now on the epochs of `authority` count, from the beginning.
-    /// Nothing that the old store issued is accepted any more.
+    /// Nothing that the old store issued is accepted any more. Adopting the present authority again
+    /// changes nothing: its epochs never go back.
     pub fn adopt(&mut self, authority: Authority) {
+        if authority == self.authority {
+            return;
+        }
         self.authority = authority;
         self.epoch = 0;
         self.holder = None;

@@ -1,6 +1,5 @@
 //! The register: a small value beside a row, changed only under a fence.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::error::{InvalidInput, RuleError};
@@ -22,7 +21,9 @@ pub struct RegisterState {
 /// Which value a write expects to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExpectedRevision {
-    /// Whatever is there. The fence already keeps every other writer out.
+    /// Whatever is there. The fence already keeps every other writer out, but not this holder's own
+    /// earlier write: only the last write id is remembered, so a late duplicate of an older write is
+    /// written again. Where requests can be repeated out of order, name the revision.
     Any,
     /// Nothing was ever written.
     Absent,
@@ -107,8 +108,6 @@ pub fn write_register(
                 write_id: write.write_id,
             }))
         }
-        _ => {
-            Err(InvalidInput::Other(String::from("the register has used up its revisions")).into())
-        }
+        _ => Err(RuleError::EpochExhausted { epoch: last }),
     }
 }

@@ -20,7 +20,8 @@ pub struct RowState {
     /// The present generation of ownership, 1 to [`EPOCH_MAX`]; it only grows.
     pub epoch: u64,
     /// Grows with every change of the row, renewals included, so that a candidate without a clock of
-    /// the store's can see that nothing moved.
+    /// the store's can see that nothing moved. A row that was dropped starts anew, so compare epoch
+    /// and revision together: that pair only grows.
     pub revision: u64,
     /// The last grant, also after it ended, so that its late duplicate is not granted again.
     pub grant_id: GrantId,
@@ -117,7 +118,8 @@ pub struct LeaseSnapshot {
     pub ttl: Option<Duration>,
     /// How long until the row may be taken, where the store can tell; zero once it may.
     pub remaining: Option<Duration>,
-    /// Grows with every change, renewals included.
+    /// Grows with every change, renewals included. Compare it together with the epoch: an idle row
+    /// that was dropped counts from the beginning again, at a higher epoch.
     pub revision: u64,
 }
 

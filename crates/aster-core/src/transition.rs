@@ -45,7 +45,8 @@ pub enum LeaseOp {
         /// The granted epoch.
         epoch: u64,
     },
-    /// Take it away from its holder.
+    /// Take it away from its holder. A row keeps one hold-off: a revoke that asks for one replaces
+    /// that of an earlier revoke, and one that asks for none leaves it running.
     Revoke {
         /// The operator who does it.
         operator: Principal,
@@ -258,7 +259,7 @@ impl Step<'_> {
             outcome: TransitionOutcome::Granted(self.fence(epoch, candidate)),
             effect: Effect::Replace(RowState {
                 epoch,
-                revision: self.next_revision()?,
+                revision: self.next_armed_revision()?,
                 grant_id,
                 held: Some(Tenure {
                     holder: candidate.clone(),
@@ -376,7 +377,7 @@ impl Step<'_> {
 
     fn rearm(&self, row: &RowState) -> Result<Effect, RuleError> {
         Ok(Effect::Rearm(RowState {
-            revision: self.next_revision()?,
+            revision: self.next_armed_revision()?,
             ..row.clone()
         }))
     }
@@ -413,6 +414,16 @@ impl Step<'_> {
             .map(Box::new)
     }
 
+    /// Like the last epoch, the last revision is kept for the end of a grant.
+    fn next_armed_revision(&self) -> Result<u64, RuleError> {
+        match self.next_revision()? {
+            EPOCH_MAX => Err(RuleError::EpochExhausted {
+                epoch: self.view.epoch(),
+            }),
+            revision => Ok(revision),
+        }
+    }
+
     fn next_revision(&self) -> Result<u64, RuleError> {
         let revision = self.view.row.map_or(0, |row| row.revision);
         match revision.checked_add(1) {
@@ -425,11 +436,7 @@ impl Step<'_> {
 }
 
 fn check_hold_off(duration: Duration) -> Result<(), InvalidInput> {
-    let whole = Ttl::new(duration).map_err(|_| InvalidInput::NotWholeMillis {
-        what: "hold-off",
-        duration,
-    })?;
-    if whole.duration() > HOLD_OFF_MAX {
+    if duration > HOLD_OFF_MAX {
         return Err(InvalidInput::OutOfBounds {
             what: "hold-off",
             given: duration,
@@ -437,5 +444,11 @@ fn check_hold_off(duration: Duration) -> Result<(), InvalidInput> {
             max: HOLD_OFF_MAX,
         });
     }
-    Ok(())
+    match Ttl::new(duration) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(InvalidInput::NotWholeMillis {
+            what: "hold-off",
+            duration,
+        }),
+    }
 }

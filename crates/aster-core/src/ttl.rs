@@ -35,17 +35,22 @@ impl Ttl {
     /// # Errors
     ///
     /// [`InvalidInput::NotWholeMillis`] otherwise: a ttl is exact or refused, never rounded.
+    /// [`InvalidInput::OutOfBounds`] above 2^64 - 1 ms.
     pub fn new(duration: Duration) -> Result<Self, InvalidInput> {
-        let invalid = InvalidInput::NotWholeMillis {
-            what: "ttl",
-            duration,
-        };
         if duration.is_zero() || !duration.subsec_nanos().is_multiple_of(1_000_000) {
-            return Err(invalid);
+            return Err(InvalidInput::NotWholeMillis {
+                what: "ttl",
+                duration,
+            });
         }
         u64::try_from(duration.as_millis())
             .map(|millis| Self { millis })
-            .map_err(|_| invalid)
+            .map_err(|_| InvalidInput::OutOfBounds {
+                what: "ttl",
+                given: duration,
+                min: Duration::from_millis(1),
+                max: Duration::from_millis(u64::MAX),
+            })
     }
 
     /// Takes a number of milliseconds above zero.
