@@ -1,5 +1,6 @@
 //! Rule: an absent row is free at the store's floor: its snapshot says so, a fence at the floor is
 //! `NotHeld`, a lower one stale, a higher one from the future, and its first grant is the next epoch.
+//! The floor is never below the epoch of a dropped row.
 
 use aster_core::{Decision, Fence, FenceRejection, Judged, LeaseOp, RowView, RuleError};
 use aster_core::{TransitionOutcome, TtlBounds, check_fence, transition};
@@ -46,6 +47,15 @@ fn check(trace: &Trace) -> Verdict {
                 }
                 seen += 1;
             }
+            Event::Dropped {
+                resource,
+                epoch,
+                floor,
+            } if floor < epoch => {
+                return Err(format!(
+                    "{resource} was dropped at {epoch}, the floor is {floor}"
+                ));
+            }
             _ => {}
         }
     }
@@ -90,4 +100,15 @@ fn a_fence_check_that_ignores_the_floor_is_caught() {
         }
     }
     catches(check, &ChecksWithoutFloor);
+}
+
+#[test]
+fn a_floor_raised_after_the_drop_is_caught() {
+    struct FloorRisesLate;
+    impl Rules for FloorRisesLate {
+        fn floor_rises_with_drop(&self) -> bool {
+            false
+        }
+    }
+    catches(check, &FloorRisesLate);
 }

@@ -2,8 +2,7 @@
 //! held: it accepts its fence, refuses renewal, and can be released.
 
 use aster_core::{Decision, DenyReason, Effect, Judged, LeaseOp, RowState, RowView, RuleError};
-use aster_core::{Fence, FenceRejection, Principal, TransitionOutcome, TtlBounds};
-use aster_core::{check_fence, transition};
+use aster_core::{Principal, TransitionOutcome, TtlBounds, transition};
 
 use crate::harness::{Event, Owner, Rules, Trace, Verdict, catches, holds};
 
@@ -103,15 +102,6 @@ fn freeing_a_lease_because_it_expired_is_caught() {
                 }),
                 _ => Ok(decision),
             }
-        }
-
-        fn check_fence(
-            &self,
-            view: &RowView<'_>,
-            fence: &Fence,
-            writer: &str,
-        ) -> Result<(), FenceRejection> {
-            check_fence(view, fence, writer)
         }
     }
     catches(check, &ExpiryFrees);

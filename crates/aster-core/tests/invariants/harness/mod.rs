@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 pub(crate) use history::{History, histories};
 pub(crate) use rules::{RealRules, Rules};
-pub(crate) use truth::{Owner, Truth};
+pub(crate) use truth::Owner;
 pub(crate) use world::{
     Announced, Asked, Event, FenceChecked, MarkAsk, RegisterWritten, Trace, asked, authority,
     fence_checks, run,

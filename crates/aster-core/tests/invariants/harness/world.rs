@@ -25,11 +25,16 @@ pub(crate) type Trace = Vec<Event>;
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    Asked(Asked),
-    FenceChecked(FenceChecked),
+    Asked(Box<Asked>),
+    FenceChecked(Box<FenceChecked>),
     RegisterWritten(RegisterWritten),
     Announced(Announced),
-    Dropped(Dropped),
+    /// An idle row was dropped; the floor is what it is now.
+    Dropped {
+        resource: ResourceName,
+        epoch: u64,
+        floor: u64,
+    },
     Restarted,
 }
 
@@ -74,7 +79,6 @@ pub(crate) struct FenceChecked {
 pub(crate) struct RegisterWritten {
     pub(crate) resource: ResourceName,
     pub(crate) write: RegisterWrite,
-    pub(crate) before: Option<RegisterState>,
     pub(crate) outcome: Result<RegisterDecision, RuleError>,
 }
 
@@ -100,16 +104,10 @@ pub(crate) enum MarkAsk {
     },
 }
 
-#[derive(Debug)]
-pub(crate) struct Dropped {
-    pub(crate) row: RowState,
-    pub(crate) floor_after: u64,
-}
-
 /// The operations at the serializer.
 pub(crate) fn asked(trace: &Trace) -> impl Iterator<Item = &Asked> {
     trace.iter().filter_map(|event| match event {
-        Event::Asked(asked) => Some(asked),
+        Event::Asked(asked) => Some(&**asked),
         _ => None,
     })
 }
@@ -117,7 +115,7 @@ pub(crate) fn asked(trace: &Trace) -> impl Iterator<Item = &Asked> {
 /// The protected writes.
 pub(crate) fn fence_checks(trace: &Trace) -> impl Iterator<Item = &FenceChecked> {
     trace.iter().filter_map(|event| match event {
-        Event::FenceChecked(checked) => Some(checked),
+        Event::FenceChecked(checked) => Some(&**checked),
         _ => None,
     })
 }
@@ -295,7 +293,7 @@ impl World<'_> {
                 self.granted.push(fence.clone());
             }
         }
-        self.trace.push(Event::Asked(Asked {
+        self.trace.push(Event::Asked(Box::new(Asked {
             at_ms: self.now_ms,
             after: self.rows.get(&resource).map(|stored| stored.row.clone()),
             resource,
@@ -307,7 +305,7 @@ impl World<'_> {
             effect,
             already_ended,
             truth: truth_before,
-        }));
+        })));
         self.floor = self.floor.max(std::mem::take(&mut self.late_floor));
     }
 
@@ -361,7 +359,7 @@ impl World<'_> {
         let row = self.rows.get(&resource).map(|stored| stored.row.clone());
         let view = view_of(&resource, self.floor, row.as_ref());
         let verdict = self.rules.check_fence(&view, &fence, &writer);
-        self.trace.push(Event::FenceChecked(FenceChecked {
+        self.trace.push(Event::FenceChecked(Box::new(FenceChecked {
             truth: self.truths.entry(resource.clone()).or_default().clone(),
             at_ms: self.now_ms,
             resource,
@@ -370,7 +368,7 @@ impl World<'_> {
             floor: self.floor,
             row,
             verdict,
-        }));
+        })));
     }
 
     fn write_register(
@@ -412,7 +410,6 @@ impl World<'_> {
         self.trace.push(Event::RegisterWritten(RegisterWritten {
             resource,
             write,
-            before,
             outcome,
         }));
     }
@@ -461,11 +458,15 @@ impl World<'_> {
                 } else {
                     self.late_floor = self.late_floor.max(stored.row.epoch);
                 }
-                self.truths.entry(resource).or_default().forget_row();
-                self.trace.push(Event::Dropped(Dropped {
-                    row: stored.row,
-                    floor_after: self.floor,
-                }));
+                self.truths
+                    .entry(resource.clone())
+                    .or_default()
+                    .forget_row();
+                self.trace.push(Event::Dropped {
+                    resource: resource.clone(),
+                    epoch: stored.row.epoch,
+                    floor: self.floor,
+                });
             }
         }
     }
