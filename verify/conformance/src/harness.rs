@@ -1,0 +1,127 @@
+//! What a suite has to know about a store: the part that you write.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use aster_lease::{Fence, FenceRejection, LeaseSerializer, REGISTER_BYTES_MAX, Registers};
+use async_trait::async_trait;
+
+/// How the suites drive a store.
+///
+/// Only [`fresh`](Self::fresh) and [`serializer`](Self::serializer) are needed. Each of the others
+/// makes more cases checkable; their default says that it cannot be done. A harness is test code: it
+/// may panic when its own set-up fails.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// A store, or a store and the resource that it protects.
+    type Store: Send + Sync;
+
+    /// A fresh, empty store with the default ttl bounds. Every case gets its own.
+    async fn fresh(&self) -> Self::Store;
+
+    /// The store's serializer.
+    fn serializer<'a>(&self, store: &'a Self::Store) -> &'a dyn LeaseSerializer;
+
+    /// The store's registers, if it has any.
+    fn registers<'a>(&self, store: &'a Self::Store) -> Option<&'a dyn Registers> {
+        let _ = store;
+        None
+    }
+
+    /// The largest register value that the store accepts, in bytes.
+    fn register_bytes_max(&self) -> usize {
+        REGISTER_BYTES_MAX
+    }
+
+    /// One protected write: under `fence` and by `writer`, makes the protected value of
+    /// `fence.resource` equal to `value`.
+    async fn write(
+        &self,
+        store: &Self::Store,
+        fence: &Fence,
+        writer: &str,
+        value: &str,
+    ) -> Written {
+        let _ = (store, fence, writer, value);
+        Written::NotPossible
+    }
+
+    /// The protected value of `resource` at present; `None` when nothing was written.
+    async fn read(&self, store: &Self::Store, resource: &str) -> Option<String> {
+        let _ = (store, resource);
+        None
+    }
+
+    /// Starts a write and returns once it stands still inside its protected step, after the check
+    /// and before the effect; or once it was refused. `None` when that cannot be done.
+    ///
+    /// The write has to run elsewhere (a thread, a task), so that the suite can go on meanwhile.
+    async fn start_write(
+        &self,
+        store: &Self::Store,
+        fence: &Fence,
+        writer: &str,
+        value: &str,
+    ) -> Option<PausedWrite> {
+        let _ = (store, fence, writer, value);
+        None
+    }
+
+    /// How long a paused write stays paused while a change of ownership tries to pass it. A store
+    /// that makes the change wait, as it may, costs this long.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(300)
+    }
+
+    /// Moves the clock by which the store judges expiry forward.
+    async fn advance(&self, store: &Self::Store, by: Duration) -> Possible {
+        let _ = (store, by);
+        Possible::No
+    }
+
+    /// Restarts the store: what is durable stays, what is volatile goes.
+    async fn restart(&self, store: &mut Self::Store) -> Possible {
+        let _ = store;
+        Possible::No
+    }
+}
+
+/// Whether the harness did what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Possible {
+    /// Done.
+    Yes,
+    /// This store or harness cannot.
+    No,
+}
+
+/// What became of a protected write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// It happened.
+    Accepted,
+    /// It was refused because of the fence; `None` when the resource does not say which part.
+    Rejected(Option<FenceRejection>),
+    /// It failed for another reason.
+    Failed(String),
+    /// The harness has no protected write.
+    NotPossible,
+}
+
+/// A write that stands still inside its protected step.
+pub struct PausedWrite {
+    /// Lets it go on. Called from another thread.
+    pub resume: Box<dyn FnOnce() + Send>,
+    /// What becomes of it.
+    pub outcome: Pin<Box<dyn Future<Output = Written> + Send>>,
+}
+
+impl fmt::Debug for PausedWrite {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("PausedWrite")
+            .finish_non_exhaustive()
+    }
+}

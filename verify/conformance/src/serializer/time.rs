@@ -1,0 +1,196 @@
+//! What time does, where the harness can move the store's clock.
+//!
+//! A candidate asks once before the clock moves, so that a store which judges by watching has begun
+//! to watch.
+
+use std::time::Duration;
+
+use aster_lease::{DenyReason, TransitionOutcome};
+
+use super::{Harness, Report, Rule, run_cases};
+use crate::drive::{A, B, Checked, Drive, RESOURCE, TTL, acquire, ensure, release, renew, revoke};
+
+pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
+    run_cases!(
+        harness, report,
+        TtlIsKept: a_lease_lasts_its_ttl,
+        TtlIsKept: a_renewal_restarts_the_ttl,
+        TtlIsKept: a_renewal_lasts_no_longer_than_its_ttl,
+        RetriedAcquireFindsItsGrant: a_retried_acquire_restarts_the_ttl,
+        GrantIdIsGrantedOnce: a_duplicate_acquire_after_expiry_is_expired,
+        OwnershipEndsAtATransition: an_expired_lease_is_still_held_and_not_renewed,
+        OwnershipEndsAtATransition: an_expired_lease_can_be_taken_by_a_higher_epoch,
+        DenialsInOrder: the_holder_is_judged_before_expiry,
+        HoldOffKeepsTheRevokedOut: a_hold_off_keeps_only_the_revoked_holder_out,
+        HoldOffKeepsTheRevokedOut: a_hold_off_lasts_its_time_across_other_grants,
+        RestartKeepsRows: a_restart_arms_held_rows_with_at_most_one_ttl,
+    );
+}
+
+/// Less than the ttl by more than a case takes, for a clock that also runs by itself.
+const NEARLY: Duration = TTL.saturating_sub(SLACK);
+const SLACK: Duration = Duration::from_secs(10);
+
+async fn a_lease_lasts_its_ttl<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive.advance(NEARLY).await?;
+    drive
+        .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+        .await?;
+    drive
+        .answered(renew(A, fence.epoch), TransitionOutcome::Renewed)
+        .await
+}
+
+async fn a_renewal_restarts_the_ttl<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    for _ in 0..4 {
+        drive.advance(NEARLY).await?;
+        drive
+            .answered(renew(A, fence.epoch), TransitionOutcome::Renewed)
+            .await?;
+        drive
+            .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+            .await?;
+    }
+    let row = drive.row().await?;
+    ensure(row.epoch == fence.epoch && row.held, || {
+        format!("renewals made {fence} into {row:?}")
+    })
+}
+
+async fn a_renewal_lasts_no_longer_than_its_ttl<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive.advance(TTL / 2).await?;
+    drive
+        .answered(renew(A, fence.epoch), TransitionOutcome::Renewed)
+        .await?;
+    drive
+        .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+        .await?;
+    drive.advance(TTL).await?;
+    drive.acquired(B, 2).await.map(|_| ())
+}
+
+async fn a_retried_acquire_restarts_the_ttl<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    for _ in 0..2 {
+        drive.advance(NEARLY).await?;
+        let again = TransitionOutcome::Granted(fence.clone());
+        drive.answered(acquire(A, TTL, 1), again).await?;
+    }
+    Ok(())
+}
+
+async fn a_duplicate_acquire_after_expiry_is_expired<H: Harness>(harness: &H) -> Checked {
+    let drive = expired(harness).await?;
+    drive
+        .denied(acquire(A, TTL, 1), DenyReason::Expired)
+        .await
+        .map(|_| ())
+}
+
+async fn an_expired_lease_is_still_held_and_not_renewed<H: Harness>(harness: &H) -> Checked {
+    let drive = expired(harness).await?;
+    let row = drive.row().await?;
+    ensure(row.held && row.holder.as_deref() == Some(A), || {
+        format!("expired into {row:?}")
+    })?;
+    drive
+        .denied(renew(A, row.epoch), DenyReason::Expired)
+        .await?;
+    drive
+        .answered(release(A, row.epoch), TransitionOutcome::Released)
+        .await
+}
+
+async fn an_expired_lease_can_be_taken_by_a_higher_epoch<H: Harness>(harness: &H) -> Checked {
+    let drive = expired(harness).await?;
+    let epoch = drive.row().await?.epoch;
+    let taken = drive.acquired(B, 3).await?;
+    ensure(taken.epoch > epoch, || {
+        format!("{taken} took over epoch {epoch}")
+    })?;
+    drive
+        .denied(renew(A, epoch), DenyReason::EpochMismatch)
+        .await?;
+    drive
+        .denied(acquire(A, TTL, 4), DenyReason::HeldByOther)
+        .await
+        .map(|_| ())
+}
+
+async fn the_holder_is_judged_before_expiry<H: Harness>(harness: &H) -> Checked {
+    let drive = expired(harness).await?;
+    let epoch = drive.row().await?.epoch;
+    drive.denied(renew(B, epoch), DenyReason::NotHolder).await?;
+    drive
+        .denied(renew(B, epoch + 1), DenyReason::EpochMismatch)
+        .await
+        .map(|_| ())
+}
+
+async fn a_hold_off_keeps_only_the_revoked_holder_out<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive
+        .answered(revoke(fence.epoch, Some(TTL)), TransitionOutcome::Revoked)
+        .await?;
+    drive
+        .denied(acquire(A, TTL, 2), DenyReason::HeldOff)
+        .await?;
+    let other = drive.acquired(B, 3).await?;
+    drive
+        .answered(release(B, other.epoch), TransitionOutcome::Released)
+        .await?;
+    drive
+        .denied(acquire(A, TTL, 4), DenyReason::HeldOff)
+        .await
+        .map(|_| ())
+}
+
+async fn a_hold_off_lasts_its_time_across_other_grants<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive
+        .answered(revoke(fence.epoch, Some(TTL)), TransitionOutcome::Revoked)
+        .await?;
+    drive.advance(TTL / 2).await?;
+    let other = drive.acquired(B, 2).await?;
+    drive
+        .answered(release(B, other.epoch), TransitionOutcome::Released)
+        .await?;
+    drive.advance(TTL / 2 - SLACK).await?;
+    drive
+        .denied(acquire(A, TTL, 3), DenyReason::HeldOff)
+        .await?;
+    drive.advance(TTL).await?;
+    drive.acquired(A, 3).await.map(|_| ())
+}
+
+async fn a_restart_arms_held_rows_with_at_most_one_ttl<H: Harness>(harness: &H) -> Checked {
+    let mut drive = Drive::fresh(harness).await;
+    drive.acquired(A, 1).await?;
+    drive.advance(NEARLY).await?;
+    drive.restart().await?;
+    drive
+        .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+        .await?;
+    drive.advance(TTL).await?;
+    drive.acquired(B, 2).await.map(|_| ())
+}
+
+/// A store where A's lease of grant 1 has expired and nobody took it.
+async fn expired<H: Harness>(harness: &H) -> Checked<Drive<'_, H>> {
+    let drive = Drive::fresh(harness).await;
+    drive.granted(RESOURCE, acquire(A, TTL, 1)).await?;
+    drive
+        .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+        .await?;
+    drive.advance(TTL).await?;
+    Ok(drive)
+}

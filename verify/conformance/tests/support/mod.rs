@@ -1,0 +1,58 @@
+//! What the harnesses of the stores share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part of this"
+)]
+
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+use aster_conformance::{PausedWrite, Written};
+use aster_lease::{Clock, Moment};
+
+/// A clock that moves by hand.
+#[derive(Default)]
+pub struct HandClock {
+    now: Mutex<Duration>,
+}
+
+impl HandClock {
+    pub fn advance(&self, by: Duration) {
+        *self.now.lock().unwrap() += by;
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        let now = *self.now.lock().unwrap();
+        Moment {
+            monotonic: now,
+            boot: now,
+        }
+    }
+}
+
+/// Runs `write` on a thread of its own and returns once it says that it is inside its protected
+/// step, or has ended. It goes on when the second channel says so.
+pub fn on_a_thread(
+    write: impl FnOnce(mpsc::Sender<()>, mpsc::Receiver<()>) -> Written + Send + 'static,
+) -> PausedWrite {
+    let (inside, is_inside) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel();
+    let (ended, has_ended) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("paused writer".to_owned())
+        .spawn(move || {
+            let _ = ended.send(write(inside, may_go_on));
+        })
+        .unwrap();
+    // An error means that the write was refused before it came inside.
+    let _ = is_inside.recv();
+    PausedWrite {
+        resume: Box::new(move || {
+            let _ = go_on.send(());
+        }),
+        outcome: Box::pin(async move { has_ended.await.unwrap() }),
+    }
+}
