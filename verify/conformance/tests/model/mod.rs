@@ -1,0 +1,261 @@
+//! A small store over the core's rules whose harness can do everything, and which can be broken in one
+//! place at a time.
+
+mod registers;
+mod serializer;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::time::Duration;
+
+use aster_conformance::{Harness, PausedWrite, Possible, Written};
+use aster_lease::{
+    Authority, Fence, FenceRejection, Judged, LeaseSerializer, Principal, RegisterState,
+    RegisterValue, Registers, ResourceName, RowState, RowView, check_fence,
+};
+use async_trait::async_trait;
+
+use crate::support::on_a_thread;
+
+/// The one thing that is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Nothing,
+    // The serializer
+    DeniesTheFree,
+    ReleaseKeepsEpoch,
+    TakeoverKeepsEpoch,
+    RetryIsHeldByOther,
+    RetryMintsAnEpoch,
+    RetryDoesNotRenew,
+    GrantsTheIdAgain,
+    SameHolderGetsIn,
+    DenialSpendsAnEpoch,
+    HolderBeforeEpoch,
+    ReleaseGoesByName,
+    RevokeIgnoresTheEpoch,
+    ExpiryFrees,
+    RenewsTheExpired,
+    NeverExpires,
+    ExpiresEarly,
+    RenewalDoesNotRearm,
+    ClampsTheTtl,
+    ForgetsTheHoldOff,
+    HoldOffKeepsAllOut,
+    RestartForgetsRows,
+    FoldsCase,
+    AcceptsControlCharacters,
+    RevisionStandsStill,
+    BatchStopsAtAFailure,
+    ListIgnoresThePrefix,
+    ConstantAuthority,
+    // The resource
+    ChecksNothing,
+    ChecksBeforeItsLock,
+    IgnoresTheWriter,
+    IgnoresTheFencesHolder,
+    AcceptsHigherEpochs,
+    IgnoresTheAuthority,
+    RejectsTheExpired,
+    WritesBeforeItChecks,
+    // The registers
+    RegisterChecksNothing,
+    RegisterIgnoresTheWriter,
+    RegisterRetryWritesAgain,
+    RegisterIgnoresTheRevision,
+    RegisterStartsOver,
+    RegisterCutsTheValue,
+    RegisterIsLostAtRestart,
+}
+
+/// A harness for a model with the given fault.
+pub(crate) struct Model(pub(crate) Fault);
+
+#[derive(Clone)]
+pub(crate) struct Store {
+    fault: Fault,
+    authority: Authority,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    now: Duration,
+    rows: BTreeMap<ResourceName, Slot>,
+    registers: BTreeMap<ResourceName, (RegisterState, RegisterValue)>,
+    /// What the leases protect.
+    catalog: BTreeMap<String, String>,
+    writes: u64,
+}
+
+#[derive(Clone)]
+struct Slot {
+    row: RowState,
+    since: Duration,
+    hold_off_since: Duration,
+}
+
+impl Store {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The fence rule, with the model's fault in it.
+    fn check(&self, state: &State, fence: &Fence, writer: &str) -> Result<(), FenceRejection> {
+        let slot = state.rows.get(&fence.resource);
+        let view = self.view(&fence.resource, slot);
+        let (mut fence, mut writer) = (fence.clone(), writer.to_owned());
+        match self.fault {
+            Fault::ChecksNothing => return Ok(()),
+            Fault::IgnoresTheWriter => writer = fence.holder.to_string(),
+            Fault::IgnoresTheFencesHolder => {
+                fence.holder = Principal::new(&writer).unwrap();
+            }
+            Fault::AcceptsHigherEpochs => fence.epoch = fence.epoch.min(view.epoch()),
+            Fault::IgnoresTheAuthority => fence.authority = self.authority,
+            Fault::RejectsTheExpired
+                if slot.is_some_and(|slot| self.judge(state, slot).expired) =>
+            {
+                return Err(FenceRejection::NotHeld);
+            }
+            _ => {}
+        }
+        check_fence(&view, &fence, &writer)
+    }
+
+    fn view<'a>(&self, resource: &'a ResourceName, slot: Option<&'a Slot>) -> RowView<'a> {
+        RowView {
+            authority: self.authority,
+            resource,
+            floor: 0,
+            row: slot.map(|slot| &slot.row),
+        }
+    }
+
+    fn judge(&self, state: &State, slot: &Slot) -> Judged {
+        let passed = |term: Duration, since: Duration| state.now.saturating_sub(since) >= term;
+        let ttl = slot.row.ttl().map(|ttl| match self.fault {
+            Fault::ExpiresEarly => ttl.duration() / 2,
+            Fault::NeverExpires => Duration::MAX,
+            _ => ttl.duration(),
+        });
+        let hold_off = slot
+            .row
+            .hold_off
+            .as_deref()
+            .map(|hold_off| hold_off.duration);
+        Judged {
+            expired: ttl.is_some_and(|ttl| passed(ttl, slot.since)),
+            hold_off_over: hold_off.is_none_or(|term| passed(term, slot.hold_off_since)),
+            remaining: None,
+        }
+    }
+
+    fn put(&self, state: &mut State, fence: &Fence, value: &str) {
+        state
+            .catalog
+            .insert(fence.resource.to_string(), value.to_owned());
+    }
+}
+
+#[async_trait]
+impl Harness for Model {
+    type Store = Store;
+
+    async fn fresh(&self) -> Store {
+        static STORES: Mutex<u8> = Mutex::new(0);
+        let mut stores = STORES.lock().unwrap();
+        *stores = stores.wrapping_add(1).max(1);
+        let id = if self.0 == Fault::ConstantAuthority {
+            255
+        } else {
+            *stores
+        };
+        Store {
+            fault: self.0,
+            authority: Authority::from_bytes([id; 16]),
+            state: Arc::default(),
+        }
+    }
+
+    fn serializer<'a>(&self, store: &'a Store) -> &'a dyn LeaseSerializer {
+        store
+    }
+
+    fn registers<'a>(&self, store: &'a Store) -> Option<&'a dyn Registers> {
+        Some(store)
+    }
+
+    async fn write(&self, store: &Store, fence: &Fence, writer: &str, value: &str) -> Written {
+        let mut state = store.lock();
+        if store.fault == Fault::WritesBeforeItChecks {
+            store.put(&mut state, fence, value);
+        }
+        if let Err(rejection) = store.check(&state, fence, writer) {
+            return Written::Rejected(Some(rejection));
+        }
+        store.put(&mut state, fence, value);
+        Written::Accepted
+    }
+
+    async fn read(&self, store: &Store, resource: &str) -> Option<String> {
+        store.lock().catalog.get(resource).cloned()
+    }
+
+    async fn start_write(
+        &self,
+        store: &Store,
+        fence: &Fence,
+        writer: &str,
+        value: &str,
+    ) -> Option<PausedWrite> {
+        let store = store.clone();
+        let (fence, writer, value) = (fence.clone(), writer.to_owned(), value.to_owned());
+        Some(on_a_thread(
+            move |inside: mpsc::Sender<()>, go_on: mpsc::Receiver<()>| {
+                let mut state = store.lock();
+                if let Err(rejection) = store.check(&state, &fence, &writer) {
+                    return Written::Rejected(Some(rejection));
+                }
+                if store.fault == Fault::ChecksBeforeItsLock {
+                    drop(state);
+                    inside.send(()).unwrap();
+                    go_on.recv().unwrap();
+                    state = store.lock();
+                } else {
+                    inside.send(()).unwrap();
+                    go_on.recv().unwrap();
+                }
+                store.put(&mut state, &fence, &value);
+                Written::Accepted
+            },
+        ))
+    }
+
+    /// A broken store lets the takeover pass at once; only a correct one makes the suite wait.
+    fn patience(&self) -> Duration {
+        match self.0 {
+            Fault::ChecksBeforeItsLock => Duration::from_secs(60),
+            _ => Duration::from_millis(20),
+        }
+    }
+
+    async fn advance(&self, store: &Store, by: Duration) -> Possible {
+        store.lock().now += by;
+        Possible::Yes
+    }
+
+    async fn restart(&self, store: &mut Store) -> Possible {
+        let mut state = store.lock();
+        let now = state.now;
+        match store.fault {
+            Fault::RestartForgetsRows => state.rows.clear(),
+            Fault::RegisterIsLostAtRestart => state.registers.clear(),
+            _ => {}
+        }
+        for slot in state.rows.values_mut() {
+            (slot.since, slot.hold_off_since) = (now, now);
+        }
+        Possible::Yes
+    }
+}
