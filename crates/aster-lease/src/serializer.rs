@@ -41,7 +41,8 @@ pub trait LeaseSerializer: Send + Sync + 'static {
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError>;
 
     /// Applies many operations; the answers stand in the order of the requests, and one that fails
-    /// fails alone. The default sends them one after the other.
+    /// fails alone. The default sends them one after the other; a store may carry them out in any
+    /// order, so what has to come first is sent, and answered, first.
     async fn transition_many(
         &self,
         requests: Vec<(ResourceName, LeaseOp)>,
