@@ -37,6 +37,11 @@ pub(crate) const B: &str = "worker-b";
 /// Long enough that nothing expires unless the case moves the clock.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
+/// Longer than any store remembers a free row: longer than any retry, and than the longest hold-off.
+pub(crate) const LONG_IDLE: Duration = Duration::from_secs(48 * 60 * 60);
+/// How many other resources change hands, so that a store which drops idle rows gets to it.
+const CHURN: u8 = 64;
+
 /// How often a store that answers "try again" is asked again.
 const RETRIES_MAX: u32 = 500;
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -141,6 +146,27 @@ impl<'h, H: Harness> Drive<'h, H> {
             Possible::Yes => Ok(()),
             Possible::No => Err(Stop::NotPossible("a restart")),
         }
+    }
+
+    /// Lets `time` pass and other resources change hands, so that a store which drops idle rows does.
+    pub(crate) async fn idle_for(&self, time: Duration) -> Checked {
+        self.advance(time).await?;
+        for grant in 1..=CHURN {
+            let name = format!("churn/{grant}");
+            let fence = self.granted(&name, acquire(B, TTL, grant)).await?;
+            self.ask(&name, release(B, fence.epoch)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request and gives up on it after one look: it may have been carried out or not.
+    pub(crate) async fn abandoned(&self, op: LeaseOp) {
+        let mut request = self.serializer().transition(RESOURCE, op);
+        poll_fn(|context| {
+            let _ = request.as_mut().poll(context);
+            Poll::Ready(())
+        })
+        .await;
     }
 
     pub(crate) async fn write(&self, fence: &Fence, writer: &str, value: &str) -> Checked<Written> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use aster_lease::{Authority, EPOCH_MAX, Fence, FenceRejection, TransitionOutcome};
 
 use crate::drive::{
-    A, B, Checked, Drive, RESOURCE, Stop, TTL, acquire, broken, ensure, principal, release,
-    resource_name, revoke,
+    A, B, Checked, Drive, LONG_IDLE, RESOURCE, Stop, TTL, acquire, broken, ensure, principal,
+    release, resource_name, revoke,
 };
 use crate::harness::{Harness, PausedWrite, Written};
 use crate::report::Report;
@@ -32,6 +32,7 @@ pub async fn fenced_resource_suite<H: Harness>(harness: &H) -> Report {
         StaleFenceIsRejected: an_earlier_fence_of_the_same_holder_is_rejected,
         StaleFenceIsRejected: a_write_after_an_expired_lease_was_taken_is_rejected,
         StaleFenceIsRejected: a_stale_fence_is_rejected_after_a_restart,
+        StaleFenceIsRejected: a_stale_fence_is_rejected_when_its_row_may_be_gone,
         WriterIsTheHolder: the_owners_fence_with_another_writer_is_rejected,
         WriterIsTheHolder: a_fence_that_names_the_writer_as_its_holder_is_rejected,
         ForgedFenceIsRejected: a_fence_from_the_future_is_rejected,
@@ -143,6 +144,19 @@ async fn a_stale_fence_is_rejected_after_a_restart<H: Harness>(harness: &H) -> C
     drive.restart().await?;
     rejected(&drive, &stale, A, is_stale).await?;
     accepted(&drive, &current, B, "after-the-restart").await
+}
+
+async fn a_stale_fence_is_rejected_when_its_row_may_be_gone<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let stale = drive.acquired(A, 1).await?;
+    drive
+        .answered(release(A, stale.epoch), TransitionOutcome::Released)
+        .await?;
+    drive.idle_for(LONG_IDLE).await?;
+    rejected(&drive, &stale, A, is_stale).await?;
+    let current = drive.acquired(A, 2).await?;
+    rejected(&drive, &stale, A, is_stale).await?;
+    accepted(&drive, &current, A, "under-the-new-epoch").await
 }
 
 async fn the_owners_fence_with_another_writer_is_rejected<H: Harness>(harness: &H) -> Checked {

@@ -5,7 +5,9 @@ use aster_lease::{
     TransitionOutcome, WriteId,
 };
 
-use crate::drive::{A, B, Checked, Drive, RESOURCE, Stop, TTL, acquire, broken, ensure, release};
+use crate::drive::{
+    A, B, Checked, Drive, LONG_IDLE, RESOURCE, Stop, TTL, acquire, broken, ensure, release,
+};
 use crate::harness::Harness;
 use crate::report::Report;
 use crate::rule::Rule;
@@ -23,6 +25,7 @@ pub async fn registers_suite<H: Harness>(harness: &H) -> Report {
         RegisterKeepsItsValue: registers_are_kept_apart,
         RegisterKeepsItsValue: a_value_over_the_bound_is_refused,
         RegisterKeepsItsValue: a_register_survives_a_restart,
+        RegisterKeepsItsValue: a_register_outlives_the_time_of_idle_rows,
         RegisterComparesAndCounts: a_write_at_another_revision_conflicts,
         RegisterComparesAndCounts: the_revision_goes_on_under_the_next_owner,
         RegisterWriteIsRecognized: a_repeated_write_is_recognized,
@@ -124,6 +127,32 @@ async fn a_register_survives_a_restart<H: Harness>(harness: &H) -> Checked {
     .await?;
     ensure(again == revision, || {
         format!("the write of revision {revision} came again after the restart and made {again}")
+    })
+}
+
+async fn a_register_outlives_the_time_of_idle_rows<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    written(&drive, &fence, A, ExpectedRevision::Any, b"kept", None).await?;
+    drive
+        .answered(release(A, fence.epoch), TransitionOutcome::Released)
+        .await?;
+    let before = read(&drive, RESOURCE).await?;
+    drive.idle_for(LONG_IDLE).await?;
+    let after = read(&drive, RESOURCE).await?;
+    ensure(before == after, || format!("{before:?} became {after:?}"))?;
+    let next = drive.acquired(B, 2).await?;
+    let revision = written(
+        &drive,
+        &next,
+        B,
+        ExpectedRevision::Exactly(1),
+        b"next",
+        None,
+    )
+    .await?;
+    ensure(revision == 2, || {
+        format!("the next owner's write made revision {revision}")
     })
 }
 

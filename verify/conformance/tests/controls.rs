@@ -54,6 +54,11 @@ async fn every_broken_serializer_is_caught() {
         (Fault::BatchStopsAtAFailure, Rule::BatchAnswersInOrder),
         (Fault::ListIgnoresThePrefix, Rule::ListIsComplete),
         (Fault::ConstantAuthority, Rule::FenceCarriesTheAuthority),
+        (Fault::DropsRowsWithoutAFloor, Rule::EpochsStrictlyIncrease),
+        (
+            Fault::DropsRowsThatKeepSomeoneOut,
+            Rule::HoldOffKeepsTheRevokedOut,
+        ),
     ] {
         caught(&serializer_suite(&Model(fault)).await, fault, rule);
     }
@@ -65,6 +70,7 @@ async fn every_broken_resource_is_caught() {
         (Fault::ChecksNothing, Rule::StaleFenceIsRejected),
         (Fault::WritesBeforeItChecks, Rule::StaleFenceIsRejected),
         (Fault::ReleaseKeepsEpoch, Rule::StaleFenceIsRejected),
+        (Fault::DropsRowsWithoutAFloor, Rule::StaleFenceIsRejected),
         (Fault::ChecksBeforeItsLock, Rule::CheckAndWriteAreOneStep),
         (Fault::IgnoresTheWriter, Rule::WriterIsTheHolder),
         (Fault::IgnoresTheFencesHolder, Rule::WriterIsTheHolder),
@@ -103,6 +109,10 @@ async fn every_broken_register_store_is_caught() {
         (Fault::RegisterStartsOver, Rule::RegisterComparesAndCounts),
         (Fault::RegisterCutsTheValue, Rule::RegisterKeepsItsValue),
         (Fault::RegisterIsLostAtRestart, Rule::RegisterKeepsItsValue),
+        (
+            Fault::RegisterGoesWithItsIdleRow,
+            Rule::RegisterKeepsItsValue,
+        ),
     ] {
         caught(&registers_suite(&Model(fault)).await, fault, rule);
     }

@@ -15,6 +15,8 @@ pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
         GrantIsTheLock: a_held_resource_is_denied_to_every_other_grant,
         GrantIsTheLock: of_many_candidates_at_once_one_is_granted,
         RetriedAcquireFindsItsGrant: a_retried_acquire_finds_its_grant,
+        RetriedAcquireFindsItsGrant: an_acquire_that_was_given_up_is_whole_or_nothing,
+        EndedIsAlreadyEnded: a_release_that_was_given_up_is_whole_or_nothing,
         GrantIdIsGrantedOnce: a_late_duplicate_of_an_acquire_is_not_granted_again,
         EpochsStrictlyIncrease: every_grant_and_every_end_has_a_higher_epoch,
         NoChangeWithoutSuccess: a_denial_changes_nothing_and_spends_no_epoch,
@@ -110,6 +112,34 @@ async fn a_retried_acquire_finds_its_grant<H: Harness>(harness: &H) -> Checked {
         after.epoch == first.epoch && after.revision > before.revision,
         || format!("the retries did not renew: {before:?} became {after:?}"),
     )
+}
+
+async fn an_acquire_that_was_given_up_is_whole_or_nothing<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    drive.abandoned(acquire(A, TTL, 1)).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive
+        .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+        .await?;
+    let row = drive.row().await?;
+    ensure(row.epoch == fence.epoch, || {
+        format!("granted {fence}, the row is {row:?}")
+    })?;
+    drive
+        .answered(cancel(A, 1), TransitionOutcome::Cancelled)
+        .await?;
+    drive.acquired(B, 2).await.map(|_| ())
+}
+
+async fn a_release_that_was_given_up_is_whole_or_nothing<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    let end = release(A, fence.epoch);
+    drive.abandoned(end.clone()).await;
+    if drive.ask(RESOURCE, end.clone()).await? != TransitionOutcome::Released {
+        already_ended(&drive, end).await?;
+    }
+    drive.acquired(B, 2).await.map(|_| ())
 }
 
 async fn a_late_duplicate_of_an_acquire_is_not_granted_again<H: Harness>(harness: &H) -> Checked {
@@ -315,7 +345,7 @@ async fn spares_the_next<H: Harness>(
         .await
 }
 
-async fn already_ended<H: Harness>(drive: &Drive<'_, H>, end: LeaseOp) -> Checked {
+pub(super) async fn already_ended<H: Harness>(drive: &Drive<'_, H>, end: LeaseOp) -> Checked {
     match drive.ask(RESOURCE, end.clone()).await? {
         TransitionOutcome::Denied(reason, snapshot) if retry_outcome(&end, reason, &snapshot) => {
             Ok(())

@@ -5,10 +5,13 @@
 
 use std::time::Duration;
 
-use aster_lease::{DenyReason, TransitionOutcome};
+use aster_lease::{DenyReason, HOLD_OFF_MAX, TransitionOutcome};
 
+use super::grants::already_ended;
 use super::{Harness, Report, Rule, run_cases};
-use crate::drive::{A, B, Checked, Drive, RESOURCE, TTL, acquire, ensure, release, renew, revoke};
+use crate::drive::{
+    A, B, Checked, Drive, LONG_IDLE, RESOURCE, TTL, acquire, ensure, release, renew, revoke,
+};
 
 pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
     run_cases!(
@@ -21,6 +24,9 @@ pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
         OwnershipEndsAtATransition: an_expired_lease_is_still_held_and_not_renewed,
         OwnershipEndsAtATransition: an_expired_lease_can_be_taken_by_a_higher_epoch,
         DenialsInOrder: the_holder_is_judged_before_expiry,
+        EpochsStrictlyIncrease: epochs_go_on_where_idle_rows_may_have_been_dropped,
+        EndedIsAlreadyEnded: a_release_repeated_after_its_row_may_be_gone_has_ended,
+        HoldOffKeepsTheRevokedOut: a_hold_off_outlives_the_time_of_idle_rows,
         HoldOffKeepsTheRevokedOut: a_hold_off_keeps_only_the_revoked_holder_out,
         HoldOffKeepsTheRevokedOut: a_hold_off_lasts_its_time_across_other_grants,
         RestartKeepsRows: a_restart_arms_held_rows_with_at_most_one_ttl,
@@ -182,6 +188,60 @@ async fn a_restart_arms_held_rows_with_at_most_one_ttl<H: Harness>(harness: &H) 
         .await?;
     drive.advance(TTL).await?;
     drive.acquired(B, 2).await.map(|_| ())
+}
+
+async fn epochs_go_on_where_idle_rows_may_have_been_dropped<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let mut freed = Vec::new();
+    for grant in 1..=8 {
+        let name = format!("idle/{grant}");
+        let fence = drive.granted(&name, acquire(A, TTL, grant)).await?;
+        drive.ask(&name, release(A, fence.epoch)).await?;
+        freed.push((drive.snapshot(&name).await?.epoch, name));
+    }
+    drive.idle_for(LONG_IDLE).await?;
+    for (grant, (epoch, name)) in (1..).zip(freed) {
+        let seen = drive.snapshot(&name).await?.epoch;
+        ensure(seen >= epoch, || {
+            format!("{name} was free at {epoch} and is shown at {seen}")
+        })?;
+        let fence = drive.granted(&name, acquire(B, TTL, grant + 100)).await?;
+        ensure(fence.epoch > epoch, || {
+            format!("{fence} after it was free at {epoch}")
+        })?;
+    }
+    Ok(())
+}
+
+async fn a_release_repeated_after_its_row_may_be_gone_has_ended<H: Harness>(
+    harness: &H,
+) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    let end = release(A, fence.epoch);
+    drive
+        .answered(end.clone(), TransitionOutcome::Released)
+        .await?;
+    drive.idle_for(LONG_IDLE).await?;
+    already_ended(&drive, end.clone()).await?;
+    drive.acquired(A, 2).await?;
+    already_ended(&drive, end).await
+}
+
+async fn a_hold_off_outlives_the_time_of_idle_rows<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive
+        .answered(
+            revoke(fence.epoch, Some(HOLD_OFF_MAX)),
+            TransitionOutcome::Revoked,
+        )
+        .await?;
+    drive.idle_for(HOLD_OFF_MAX / 2).await?;
+    drive
+        .denied(acquire(A, TTL, 2), DenyReason::HeldOff)
+        .await
+        .map(|_| ())
 }
 
 /// A store where A's lease of grant 1 has expired and nobody took it.

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     BatchStopsAtAFailure,
     ListIgnoresThePrefix,
     ConstantAuthority,
+    DropsRowsWithoutAFloor,
+    DropsRowsThatKeepSomeoneOut,
     // The resource
     ChecksNothing,
     ChecksBeforeItsLock,
@@ -66,6 +68,7 @@ pub(crate) enum Fault {
     RegisterStartsOver,
     RegisterCutsTheValue,
     RegisterIsLostAtRestart,
+    RegisterGoesWithItsIdleRow,
 }
 
 /// A harness for a model with the given fault.
@@ -82,6 +85,7 @@ pub(crate) struct Store {
 struct State {
     now: Duration,
     rows: BTreeMap<ResourceName, Slot>,
+    floor: u64,
     registers: BTreeMap<ResourceName, (RegisterState, RegisterValue)>,
     /// What the leases protect.
     catalog: BTreeMap<String, String>,
@@ -103,7 +107,7 @@ impl Store {
     /// The fence rule, with the model's fault in it.
     fn check(&self, state: &State, fence: &Fence, writer: &str) -> Result<(), FenceRejection> {
         let slot = state.rows.get(&fence.resource);
-        let view = self.view(&fence.resource, slot);
+        let view = self.view(state, &fence.resource, slot);
         let (mut fence, mut writer) = (fence.clone(), writer.to_owned());
         match self.fault {
             Fault::ChecksNothing => return Ok(()),
@@ -123,11 +127,16 @@ impl Store {
         check_fence(&view, &fence, &writer)
     }
 
-    fn view<'a>(&self, resource: &'a ResourceName, slot: Option<&'a Slot>) -> RowView<'a> {
+    fn view<'a>(
+        &self,
+        state: &State,
+        resource: &'a ResourceName,
+        slot: Option<&'a Slot>,
+    ) -> RowView<'a> {
         RowView {
             authority: self.authority,
             resource,
-            floor: 0,
+            floor: state.floor,
             row: slot.map(|slot| &slot.row),
         }
     }
@@ -148,6 +157,34 @@ impl Store {
             expired: ttl.is_some_and(|ttl| passed(ttl, slot.since)),
             hold_off_over: hold_off.is_none_or(|term| passed(term, slot.hold_off_since)),
             remaining: None,
+        }
+    }
+
+    /// Drops rows that are free for long, behind the floor.
+    fn drop_idle(&self, state: &mut State) {
+        const IDLE: Duration = Duration::from_secs(60 * 60);
+        let is_idle = |name: &ResourceName, slot: &Slot| {
+            let keeps_out = slot.row.hold_off.is_some() && !self.judge(state, slot).hold_off_over;
+            slot.row.held.is_none()
+                && state.now.saturating_sub(slot.since) >= IDLE
+                && (!state.registers.contains_key(name)
+                    || self.fault == Fault::RegisterGoesWithItsIdleRow)
+                && (!keeps_out || self.fault == Fault::DropsRowsThatKeepSomeoneOut)
+        };
+        let idle: Vec<_> = state
+            .rows
+            .iter()
+            .filter(|(name, slot)| is_idle(name, slot))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in idle {
+            let dropped = state.rows.remove(&name).map_or(0, |slot| slot.row.epoch);
+            if self.fault != Fault::DropsRowsWithoutAFloor {
+                state.floor = state.floor.max(dropped);
+            }
+            if self.fault == Fault::RegisterGoesWithItsIdleRow {
+                state.registers.remove(&name);
+            }
         }
     }
 

@@ -176,7 +176,7 @@ impl LeaseSerializer for Store {
         let judged = slot
             .as_ref()
             .map_or_else(Judged::default, |slot| self.judge(&state, slot));
-        let decision = self.decide(&self.view(&resource, slot.as_ref()), &judged, &op)?;
+        let decision = self.decide(&self.view(&state, &resource, slot.as_ref()), &judged, &op)?;
         if let Effect::Rearm(row) | Effect::Replace(row) = decision.effect {
             let now = state.now;
             let is_new_hold_off = matches!(
@@ -198,6 +198,7 @@ impl LeaseSerializer for Store {
                 hold_off_since: if is_new_hold_off { now } else { hold_off_since },
             };
             state.rows.insert(resource, slot);
+            self.drop_idle(&mut state);
         }
         Ok(decision.outcome)
     }
@@ -206,7 +207,7 @@ impl LeaseSerializer for Store {
         let resource = self.name(resource)?;
         let state = self.lock();
         Ok(self
-            .view(&resource, state.rows.get(&resource))
+            .view(&state, &resource, state.rows.get(&resource))
             .snapshot(None))
     }
 
@@ -237,7 +238,7 @@ impl LeaseSerializer for Store {
             .rows
             .iter()
             .filter(|(name, slot)| is_wanted(name, slot));
-        let rows = rows.map(|(name, slot)| self.view(name, Some(slot)).snapshot(None));
+        let rows = rows.map(|(name, slot)| self.view(&state, name, Some(slot)).snapshot(None));
         Ok(rows.take(query.page()).collect())
     }
 
