@@ -169,6 +169,46 @@ fn a_hold_off_is_judged_after_held_and_only_for_its_holder() {
     }
 }
 
+#[test]
+fn a_running_hold_off_is_kept_by_every_change_and_dropped_once_it_is_over() {
+    let hold_off = Some(Box::new(HoldOff {
+        holder: principal("a"),
+        duration: Duration::from_secs(1),
+    }));
+    let free = RowState {
+        hold_off: hold_off.clone(),
+        ..row(None)
+    };
+    let held = RowState {
+        hold_off: hold_off.clone(),
+        ..row(Some("b"))
+    };
+    for (row, is_expired, op, is_rearm) in [
+        (&free, false, acquire("b", 1_000, 2), false),
+        (&held, true, acquire("c", 1_000, 2), false),
+        (&held, false, release("b", 5), false),
+        (&held, false, cancel("b", 1), false),
+        (&held, false, revoke(5), false),
+        (&held, false, renew("b", 5), true),
+        (&held, false, acquire("b", 1_000, 1), true),
+    ] {
+        for hold_off_over in [false, true] {
+            let judged = Judged {
+                expired: is_expired,
+                hold_off_over,
+                remaining: None,
+            };
+            let after = match decide(Some(row), &judged, &op).effect {
+                Effect::Rearm(after) if is_rearm => after,
+                Effect::Replace(after) if !is_rearm => after,
+                other => panic!("{op:?}: {other:?}"),
+            };
+            let expected = hold_off.clone().filter(|_| is_rearm || !hold_off_over);
+            assert_eq!(after.hold_off, expected, "{op:?}, over: {hold_off_over}");
+        }
+    }
+}
+
 /// A known limit: the second hold-off takes the place of the first.
 #[test]
 fn a_row_keeps_one_hold_off_that_of_the_last_revoke_that_asked_for_one() {

@@ -39,10 +39,10 @@ pub(crate) enum Act {
         fence: Pick,
         hold_off_ms: Option<u64>,
     },
+    /// Of a grant by its holder, or with an older grant id.
     Cancel {
-        candidate: usize,
-        grant_back: usize,
-        resource: usize,
+        fence: Pick,
+        grant_back: Option<usize>,
     },
     /// The network delivers an old request once more.
     Redeliver {
@@ -146,8 +146,8 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (pick(), hold_off_ms).prop_map(|(fence, hold_off_ms)| {
             Act::Revoke { fence, hold_off_ms }
         }),
-        2 => (who(), 0..3usize, 0..2usize).prop_map(|(candidate, grant_back, resource)| {
-            Act::Cancel { candidate, grant_back, resource }
+        3 => (pick(), prop::option::weighted(0.2, 0..3usize)).prop_map(|(fence, grant_back)| {
+            Act::Cancel { fence, grant_back }
         }),
         6 => (0..8usize).prop_map(|back| Act::Redeliver { back }),
         6 => (pick(), writer()).prop_map(|(fence, writer)| Act::Write { fence, writer }),

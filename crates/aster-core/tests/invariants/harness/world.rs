@@ -150,6 +150,7 @@ pub(crate) fn run(history: &History, rules: &dyn Rules) -> Trace {
         truths: BTreeMap::new(),
         sent: Vec::new(),
         granted: Vec::new(),
+        granted_ids: Vec::new(),
         grants: 0,
         writes: 0,
         trace: Vec::new(),
@@ -179,6 +180,8 @@ struct World<'a> {
     truths: BTreeMap<ResourceName, Truth>,
     sent: Vec<(ResourceName, LeaseOp)>,
     granted: Vec<Fence>,
+    /// The grant id of each of those.
+    granted_ids: Vec<GrantId>,
     grants: u8,
     writes: u8,
     trace: Trace,
@@ -225,16 +228,15 @@ impl World<'_> {
                 };
                 self.send(fence.resource, op, step.late);
             }
-            Act::Cancel {
-                candidate,
-                grant_back,
-                resource,
-            } => {
+            Act::Cancel { fence, grant_back } => {
+                let own = nth_last(&self.granted_ids, fence.back).copied();
+                let fence = self.fence(fence);
+                let used = grant_back.map(|back| self.grant_id(&Grant::Used { back }));
                 let op = LeaseOp::Cancel {
-                    candidate: holder(*candidate),
-                    grant_id: self.grant_id(&Grant::Used { back: *grant_back }),
+                    candidate: fence.holder,
+                    grant_id: used.or(own).unwrap_or(GrantId::from_bytes([0; 16])),
                 };
-                self.send(self.resources[*resource].clone(), op, step.late);
+                self.send(fence.resource, op, step.late);
             }
             Act::Redeliver { back } => {
                 if let Some((resource, op)) = nth_last(&self.sent, *back).cloned() {
@@ -289,8 +291,11 @@ impl World<'_> {
         let truth_before = truth.clone();
         if let Ok(outcome) = &answer {
             truth.learn(self.now_ms, &judged, &op, outcome);
-            if let TransitionOutcome::Granted(fence) = outcome {
+            if let (TransitionOutcome::Granted(fence), LeaseOp::Acquire { grant_id, .. }) =
+                (outcome, &op)
+            {
                 self.granted.push(fence.clone());
+                self.granted_ids.push(*grant_id);
             }
         }
         self.trace.push(Event::Asked(Box::new(Asked {
@@ -319,7 +324,9 @@ impl World<'_> {
         Judged {
             expired: stored.row.held.is_some() && !late && self.now_ms >= deadline_ms,
             hold_off_over: !late && self.is_hold_off_over(stored),
-            remaining: None,
+            remaining: Some(Duration::from_millis(
+                deadline_ms.saturating_sub(self.now_ms),
+            )),
         }
     }
 
