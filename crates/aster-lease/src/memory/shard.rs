@@ -354,10 +354,13 @@ impl ShardState {
             let age = terms.now.saturating_sub(since);
             let hold_off_runs =
                 slot.row.hold_off.is_some() && !slot.judged(terms.now).hold_off_over;
-            if hold_off_runs
-                || (age < terms.idle_retention && self.idle.len() <= terms.idle_rows_max)
-            {
+            if age < terms.idle_retention && self.idle.len() <= terms.idle_rows_max {
                 return;
+            }
+            if hold_off_runs {
+                // Its turn comes again; the rows behind it do not wait for the hold-off.
+                self.idle.rotate_left(1);
+                continue;
             }
             self.floor = self.floor.max(slot.row.epoch);
             if let Some((name, _)) = self.idle.pop_front() {

@@ -1,0 +1,70 @@
+//! Idle rows of the memory store when some of them still keep somebody out.
+#![allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
+
+use aster_lease::{
+    DenyReason, GrantId, HOLD_OFF_MAX, LeaseOp, LeaseSerializer, MemoryOptions, MemorySerializer,
+    Principal, TransitionOutcome, Ttl,
+};
+
+fn principal(name: &str) -> Principal {
+    Principal::new(name).unwrap()
+}
+
+async fn acquire(store: &MemorySerializer, name: &str, grant: u8) -> TransitionOutcome {
+    let op = LeaseOp::Acquire {
+        candidate: principal("worker-a"),
+        ttl: Ttl::from_millis(30_000).unwrap(),
+        grant_id: GrantId::from_bytes([grant; 16]),
+    };
+    store.transition(name, op).await.unwrap()
+}
+
+async fn granted(store: &MemorySerializer, name: &str) -> u64 {
+    match acquire(store, name, 1).await {
+        TransitionOutcome::Granted(fence) => fence.epoch,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// A hold-off lasts up to a day. One at the head of the line must not keep every later row in memory.
+#[tokio::test]
+async fn long_hold_offs_stay_and_do_not_keep_other_idle_rows() {
+    const HELD_OFF: usize = 512;
+    const IDLE_ROWS_MAX: usize = 1_024;
+    let store = MemorySerializer::with_options(MemoryOptions {
+        idle_rows_max: IDLE_ROWS_MAX,
+        ..MemoryOptions::default()
+    })
+    .unwrap();
+    for index in 0..HELD_OFF {
+        let name = format!("held-off/{index}");
+        let epoch = granted(&store, &name).await;
+        let revoke = LeaseOp::Revoke {
+            operator: principal("operator"),
+            epoch,
+            hold_off: Some(HOLD_OFF_MAX),
+        };
+        let outcome = store.transition(&name, revoke).await.unwrap();
+        assert_eq!(outcome, TransitionOutcome::Revoked);
+    }
+    for index in 0..20_000 {
+        let name = format!("job/{index}");
+        let epoch = granted(&store, &name).await;
+        let holder = principal("worker-a");
+        let release = LeaseOp::Release { holder, epoch };
+        let outcome = store.transition(&name, release).await.unwrap();
+        assert_eq!(outcome, TransitionOutcome::Released);
+    }
+    let rows = store.row_count();
+    assert!(
+        rows <= 2 * (HELD_OFF + IDLE_ROWS_MAX),
+        "{rows} rows are kept"
+    );
+    for index in 0..HELD_OFF {
+        let outcome = acquire(&store, &format!("held-off/{index}"), 2).await;
+        assert!(
+            matches!(outcome, TransitionOutcome::Denied(DenyReason::HeldOff, _)),
+            "held-off/{index} was forgotten: {outcome:?}"
+        );
+    }
+}
