@@ -39,8 +39,6 @@ pub(crate) const TTL: Duration = Duration::from_secs(60);
 
 /// Longer than any store remembers a free row: longer than any retry, and than the longest hold-off.
 pub(crate) const LONG_IDLE: Duration = Duration::from_secs(48 * 60 * 60);
-/// How many other resources change hands, so that a store which drops idle rows gets to it.
-const CHURN: u8 = 64;
 
 /// How often a store that answers "try again" is asked again.
 const RETRIES_MAX: u32 = 500;
@@ -151,9 +149,9 @@ impl<'h, H: Harness> Drive<'h, H> {
     /// Lets `time` pass and other resources change hands, so that a store which drops idle rows does.
     pub(crate) async fn idle_for(&self, time: Duration) -> Checked {
         self.advance(time).await?;
-        for grant in 1..=CHURN {
-            let name = format!("churn/{grant}");
-            let fence = self.granted(&name, acquire(B, TTL, grant)).await?;
+        for index in 0..self.harness.grants_until_idle_rows_go() {
+            let name = format!("churn/{index}");
+            let fence = self.granted(&name, acquire(B, TTL, 1)).await?;
             self.ask(&name, release(B, fence.epoch)).await?;
         }
         Ok(())

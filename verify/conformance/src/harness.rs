@@ -75,6 +75,12 @@ pub trait Harness: Send + Sync {
         Duration::from_millis(300)
     }
 
+    /// After how many grants of other resources a store that drops idle rows has done so, once their
+    /// time has passed. More cost time; fewer leave the dropping unchecked.
+    fn grants_until_idle_rows_go(&self) -> usize {
+        64
+    }
+
     /// Moves the clock by which the store judges expiry forward.
     async fn advance(&self, store: &Self::Store, by: Duration) -> Possible {
         let _ = (store, by);
