@@ -1,0 +1,205 @@
+//! The SQLite store on the suites. This file only builds the store.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test code outside a #[test] function"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use aster_conformance::{
+    Harness, PausedWrite, Possible, Written, fenced_resource_suite, registers_suite,
+    serializer_suite,
+};
+use aster_lease::{Fence, FencedError, LeaseSerializer, Registers};
+use aster_sqlite::rusqlite::{self, Connection, OptionalExtension, Transaction};
+use aster_sqlite::{ClockDomain, SqliteOptions, SqliteSerializer, StoreTime};
+use async_trait::async_trait;
+use support::on_a_thread;
+use tempfile::TempDir;
+
+struct Sqlite {
+    /// Whether the store's clock has a name, so that another opening knows it again.
+    is_clock_named: bool,
+}
+
+struct Store {
+    /// `None` only while the store restarts.
+    serializer: Option<SqliteSerializer>,
+    time: Arc<HandTime>,
+    directory: TempDir,
+}
+
+impl Store {
+    fn serializer(&self) -> &SqliteSerializer {
+        self.serializer.as_ref().unwrap()
+    }
+
+    fn open(&mut self) {
+        let options = SqliteOptions::default().time(self.time.clone());
+        let path = self.directory.path().join("leases.db");
+        self.serializer = Some(SqliteSerializer::open_with(path, options).unwrap());
+    }
+}
+
+/// A clock that moves by hand.
+struct HandTime {
+    now_ns: AtomicU64,
+    is_named: bool,
+}
+
+impl StoreTime for HandTime {
+    fn domain(&self) -> Option<ClockDomain> {
+        self.is_named.then(|| ClockDomain::new("by hand"))
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::SeqCst)
+    }
+
+    fn wall_unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+/// The user's own write, in the transaction of the check.
+fn put(tx: &Transaction<'_>, resource: &str, value: &str) -> rusqlite::Result<usize> {
+    tx.execute(
+        "INSERT INTO catalog (resource, value) VALUES (?1, ?2)
+         ON CONFLICT (resource) DO UPDATE SET value = excluded.value",
+        [resource, value],
+    )
+}
+
+fn written<R>(result: Result<R, FencedError<rusqlite::Error>>) -> Written {
+    match result {
+        Ok(_) => Written::Accepted,
+        Err(FencedError::Rejected(rejection)) => Written::Rejected(Some(rejection)),
+        Err(error) => Written::Failed(error.to_string()),
+    }
+}
+
+#[async_trait]
+impl Harness for Sqlite {
+    type Store = Store;
+
+    async fn fresh(&self) -> Store {
+        let directory = tempfile::tempdir().unwrap();
+        Connection::open(directory.path().join("leases.db"))
+            .unwrap()
+            .execute_batch("CREATE TABLE catalog (resource TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            .unwrap();
+        let now_ns = AtomicU64::new(1_000_000_000_000);
+        let time = Arc::new(HandTime {
+            now_ns,
+            is_named: self.is_clock_named,
+        });
+        let mut store = Store {
+            serializer: None,
+            time,
+            directory,
+        };
+        store.open();
+        store
+    }
+
+    fn serializer<'a>(&self, store: &'a Store) -> &'a dyn LeaseSerializer {
+        store.serializer()
+    }
+
+    fn registers<'a>(&self, store: &'a Store) -> Option<&'a dyn Registers> {
+        Some(store.serializer())
+    }
+
+    async fn write(&self, store: &Store, fence: &Fence, writer: &str, value: &str) -> Written {
+        written(
+            store
+                .serializer()
+                .mutate_fenced(fence, writer, |tx| put(tx, &fence.resource, value)),
+        )
+    }
+
+    async fn read(&self, store: &Store, resource: &str) -> Option<String> {
+        let connection = Connection::open(store.directory.path().join("leases.db")).unwrap();
+        let sql = "SELECT value FROM catalog WHERE resource = ?1";
+        connection
+            .query_row(sql, [resource], |row| row.get(0))
+            .optional()
+            .unwrap()
+    }
+
+    async fn start_write(
+        &self,
+        store: &Store,
+        fence: &Fence,
+        writer: &str,
+        value: &str,
+    ) -> Option<PausedWrite> {
+        let serializer = store.serializer().clone();
+        let (fence, writer, value) = (fence.clone(), writer.to_owned(), value.to_owned());
+        Some(on_a_thread(
+            move |inside: mpsc::Sender<()>, go_on: mpsc::Receiver<()>| {
+                written(serializer.mutate_fenced(&fence, &writer, |tx| {
+                    inside.send(()).unwrap();
+                    go_on.recv().unwrap();
+                    put(tx, &fence.resource, &value)
+                }))
+            },
+        ))
+    }
+
+    async fn advance(&self, store: &Store, by: Duration) -> Possible {
+        let by_ns = u64::try_from(by.as_nanos()).unwrap();
+        store.time.now_ns.fetch_add(by_ns, Ordering::SeqCst);
+        Possible::Yes
+    }
+
+    /// The store sweeps after every 256 changes of ownership.
+    fn grants_until_idle_rows_go(&self) -> usize {
+        150
+    }
+
+    async fn restart(&self, store: &mut Store) -> Possible {
+        store.serializer = None;
+        store.open();
+        Possible::Yes
+    }
+}
+
+#[tokio::test]
+async fn the_sqlite_store_is_a_serializer() {
+    let harness = Sqlite {
+        is_clock_named: true,
+    };
+    serializer_suite(&harness).await.assert_all_checked();
+}
+
+/// Each opening reads a clock that no other knows: rows of an earlier one are judged by watching.
+#[tokio::test]
+async fn the_sqlite_store_that_judges_by_watching_is_a_serializer() {
+    let harness = Sqlite {
+        is_clock_named: false,
+    };
+    serializer_suite(&harness).await.assert_all_checked();
+}
+
+#[tokio::test]
+async fn the_sqlite_store_is_a_fenced_resource() {
+    let harness = Sqlite {
+        is_clock_named: true,
+    };
+    fenced_resource_suite(&harness).await.assert_all_checked();
+}
+
+#[tokio::test]
+async fn the_sqlite_store_has_registers() {
+    let harness = Sqlite {
+        is_clock_named: true,
+    };
+    registers_suite(&harness).await.assert_all_checked();
+}
