@@ -125,7 +125,8 @@ pub(crate) fn histories() -> impl Strategy<Value = History> {
 fn act() -> impl Strategy<Value = Act> {
     let who = || 0..3usize;
     let writer = || prop::option::weighted(0.2, 0..3usize);
-    let hold_off_ms = prop::option::of(prop::sample::select(vec![0u64, 1, 500, 3_000]));
+    let hold_off_ms =
+        prop::option::weighted(0.7, prop::sample::select(vec![0u64, 1, 500, 3_000, 9_000]));
     let grant = prop_oneof![
         3 => Just(Grant::Fresh),
         2 => (0..3usize).prop_map(|back| Grant::Used { back }),
@@ -143,7 +144,7 @@ fn act() -> impl Strategy<Value = Act> {
         }),
         4 => pick().prop_map(|fence| Act::Renew { fence }),
         4 => pick().prop_map(|fence| Act::Release { fence }),
-        2 => (pick(), hold_off_ms).prop_map(|(fence, hold_off_ms)| {
+        3 => (pick(), hold_off_ms).prop_map(|(fence, hold_off_ms)| {
             Act::Revoke { fence, hold_off_ms }
         }),
         3 => (pick(), prop::option::weighted(0.2, 0..3usize)).prop_map(|(fence, grant_back)| {

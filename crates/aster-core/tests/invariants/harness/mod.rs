@@ -22,7 +22,7 @@ pub(crate) use world::{
 /// How many times an invariant found its rule at work in a history, or how it was broken.
 pub(crate) type Verdict = Result<usize, String>;
 
-const HISTORIES_DEFAULT: usize = 1_500;
+const HISTORIES_DEFAULT: usize = 1_000;
 const SEED_DEFAULT: u64 = 0xA57E_0001;
 
 /// The invariant holds in every history, and the histories exercise its rule.
