@@ -1,0 +1,319 @@
+//! The command line, as clap reads it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aster::lease::{ExpectedRevision, Principal, ResourceName, Ttl};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::duration;
+use crate::failure::EXIT_CODES;
+
+/// Fenced leases: hold one while a command runs, publish under it, look at it.
+///
+/// A write by a worker whose ownership has ended is rejected by the resource, whatever the worker
+/// believes and however late the write arrives.
+#[derive(Debug, Parser)]
+#[command(name = "aster", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: GlobalOptions,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalOptions {
+    /// The store: sqlite:PATH or memory: [default: sqlite: in $XDG_DATA_HOME/aster/leases.db]
+    #[arg(long, value_name = "URL", global = true, env = "ASTER_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// The file with this user's identity [default: $XDG_CONFIG_HOME/aster/identity]
+    #[arg(long, value_name = "PATH", global = true, env = "ASTER_IDENTITY", hide_env_values = true)]
+    pub(crate) identity: Option<PathBuf>,
+    /// Print one JSON document on stdout, and errors as JSON on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Colour: on a terminal (unless NO_COLOR is set), always, or never
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    pub(crate) color: ColorChoice,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Hold a lease while a command runs
+    Run(RunArguments),
+    /// Write the register of the resource, inside a run
+    Put(PutArguments),
+    /// Print the register of a resource
+    Get(GetArguments),
+    /// Print the current fence, inside a run
+    #[command(after_help = FENCE_EXAMPLES)]
+    Fence,
+    /// Show who holds a resource
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect { #[arg(value_name = "RESOURCE")] resource: ResourceName },
+    /// List resources
+    List(ListArguments),
+    /// Take a lease away from its holder
+    Revoke(RevokeArguments),
+    /// Show what happened: grants, ends, rejected writes
+    Audit(AuditArguments),
+    /// Print this user's identity, creating it if there is none
+    #[command(after_help = ID_EXAMPLES)]
+    Id,
+    /// Watch a takeover, with real processes on a real SQLite file
+    Demo(DemoArguments),
+    /// Operate on the store itself
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Print a shell's completion script
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions { shell: Shell },
+
+    /// Becomes the command of a run, once the run says so.
+    #[command(name = "__launch", hide = true)]
+    Launch(LaunchArguments),
+    /// Kills the command's process group when the run is gone or its lease has run out.
+    #[command(name = "__guard", hide = true)]
+    Guard,
+    /// A worker of the demo.
+    #[command(name = "__demo-worker", hide = true)]
+    DemoWorker(DemoWorkerArguments),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  aster run catalog/current -- aster put catalog-v1
+  aster run --ttl 10s nightly/report -- ./report.sh --fast
+  aster run catalog/current -- sh -c 'make-catalog | aster put -'
+
+The command gets ASTER_SOCKET and ASTER_RESOURCE, through which `aster put`, `aster get` and `aster fence`
+reach this run, and runs in a process group of its own. When the lease is lost the group gets TERM and,
+after the grace, KILL, so that it is gone before anyone else can be granted; the exit code is then 76.
+If the resource is held by another, the command does not start and the exit code is 75.
+HUP, INT, QUIT and TERM are passed on to the group; the lease is released when the command is gone.";
+
+/// Hold a lease while a command runs
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArguments {
+    /// What to hold the lease of: 1 to 512 bytes without control characters
+    pub(crate) resource: ResourceName,
+    /// How long the lease outlives the last renewal: 30s, 1.5s, 500ms, 2m
+    #[arg(long, default_value = "30s", value_parser = duration::ttl, allow_hyphen_values = true)]
+    pub(crate) ttl: Ttl,
+    /// Time between TERM and KILL when the lease is lost, at most half the ttl [default: 5s or a quarter of
+    /// the ttl, whichever is less]
+    #[arg(long, value_parser = duration::zero_or_more, allow_hyphen_values = true)]
+    pub(crate) grace: Option<Duration>,
+    /// Say on stderr when the lease is acquired and released
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+const PUT_EXAMPLES: &str = "\
+Examples (inside `aster run`):
+  aster put catalog-v1
+  make-catalog | aster put -
+  aster put --file catalog.json --expect 4
+  aster put --expect none first-version
+
+The write happens only if this run still owns the resource when it reaches the store; otherwise the exit code
+is 76 and nothing has changed. Without --expect it replaces whatever is there.";
+
+/// Write the register of the resource, inside a run
+#[derive(Debug, Args)]
+#[command(after_help = PUT_EXAMPLES)]
+pub(crate) struct PutArguments {
+    /// The value, up to 1 MiB; - reads it from standard input
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) value: Option<OsString>,
+    /// Read the value from this file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// Write only if the register is at this revision, or `none` if nothing was ever written
+    #[arg(long, value_name = "REVISION|none", value_parser = expected_revision)]
+    pub(crate) expect: Option<ExpectedRevision>,
+}
+
+fn expected_revision(text: &str) -> Result<ExpectedRevision, String> {
+    if text == "none" {
+        return Ok(ExpectedRevision::Absent);
+    }
+    match text.parse::<u64>() {
+        Ok(revision) if revision > 0 => Ok(ExpectedRevision::Exactly(revision)),
+        _ => Err("write a revision from `aster get --json` (1 or more), or none".to_owned()),
+    }
+}
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  aster get catalog/current
+  aster get --json catalog/current
+  aster run catalog/current -- sh -c 'aster get > old.txt'
+
+The value is printed byte for byte. The exit code is 1 if nothing was ever written.";
+
+/// Print the register of a resource
+#[derive(Debug, Args)]
+#[command(after_help = GET_EXAMPLES)]
+pub(crate) struct GetArguments {
+    /// The resource; inside a run its own by default
+    pub(crate) resource: Option<ResourceName>,
+}
+
+const FENCE_EXAMPLES: &str = "\
+Examples (inside `aster run`):
+  aster fence
+  aster fence --json
+
+For a command that protects something of its own: the resource has to check this fence in the same atomic step
+as the write. Fetch it immediately before each protected action. The exit code is 76 once the lease is lost.";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  aster inspect catalog/current
+  aster inspect --json catalog/current
+
+What it prints is a hint: it may be out of date when you read it.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  aster list
+  aster list --held --prefix catalog/";
+
+/// List resources
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub(crate) struct ListArguments {
+    /// Only names that start with this
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Only resources that are held
+    #[arg(long)]
+    pub(crate) held: bool,
+}
+
+const REVOKE_EXAMPLES: &str = "\
+Examples:
+  aster revoke catalog/current
+  aster revoke catalog/current --epoch 7
+  aster revoke catalog/current --hold-off 10m
+
+The holder's next write is rejected from that moment on. With --hold-off it may not acquire again for that time.";
+
+/// Take a lease away from its holder
+#[derive(Debug, Args)]
+#[command(after_help = REVOKE_EXAMPLES)]
+pub(crate) struct RevokeArguments {
+    /// The resource
+    pub(crate) resource: ResourceName,
+    /// Only if it is still at this epoch [default: whoever holds it now]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) epoch: Option<u64>,
+    /// Keep the old holder from acquiring for this long
+    #[arg(long, value_name = "DURATION", value_parser = duration::positive, allow_hyphen_values = true)]
+    pub(crate) hold_off: Option<Duration>,
+}
+
+const AUDIT_EXAMPLES: &str = "\
+Examples:
+  aster audit
+  aster audit catalog/current --limit 20";
+
+/// Show what happened: grants, ends, rejected writes
+#[derive(Debug, Args)]
+#[command(after_help = AUDIT_EXAMPLES)]
+pub(crate) struct AuditArguments {
+    /// Only of this resource
+    pub(crate) resource: Option<ResourceName>,
+    /// The newest N records
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: u16,
+}
+
+const ID_EXAMPLES: &str = "\
+Examples:
+  aster id
+  aster --identity ./worker-b id";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  aster demo
+  aster demo --unfenced
+
+A worker is stopped with a write on its way, another takes over, the first one continues. The exit code is 0
+only if all of what is announced was observed: the late write was rejected, or with --unfenced did its damage.";
+
+/// Watch a takeover, with real processes on a real SQLite file
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub(crate) struct DemoArguments {
+    /// The same without the check, to see the damage
+    #[arg(long)]
+    pub(crate) unfenced: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Give a store that was restored or copied a new authority
+    Adopt(AdoptArguments),
+}
+
+const ADOPT_EXAMPLES: &str = "\
+Examples:
+  aster store adopt --yes
+  aster store adopt sqlite:/var/lib/restored.db
+
+A file that was copied or restored from a backup may have gone back in time, so it is refused. Adopting it makes
+every lease in it free and every fence that it ever issued invalid. The registers stay.";
+
+/// Give a store that was restored or copied a new authority
+#[derive(Debug, Args)]
+#[command(after_help = ADOPT_EXAMPLES)]
+pub(crate) struct AdoptArguments {
+    /// The store [default: --store]
+    pub(crate) url: Option<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  aster completions bash > ~/.local/share/bash-completion/completions/aster
+  aster completions zsh > \"${fpath[1]}/_aster\"
+  aster completions fish > ~/.config/fish/completions/aster.fish";
+
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArguments {
+    /// The process id of the run that started us.
+    #[arg(long)]
+    pub(crate) parent: i32,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoWorkerArguments {
+    #[arg(long)]
+    pub(crate) database: PathBuf,
+    #[arg(long)]
+    pub(crate) worker_identity: Principal,
+    #[arg(long)]
+    pub(crate) unfenced: bool,
+}

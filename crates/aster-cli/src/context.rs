@@ -1,0 +1,78 @@
+//! What every command needs: how to print, which store, who acts.
+
+use std::path::PathBuf;
+
+use aster::lease::{Store, connect};
+
+use crate::arguments::GlobalOptions;
+use crate::failure::{Failure, FailureKind};
+use crate::identity::Identity;
+use crate::locations;
+use crate::output::Output;
+
+/// The global options, read once.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) output: Output,
+    options: GlobalOptions,
+}
+
+impl Context {
+    pub(crate) fn new(options: GlobalOptions) -> Self {
+        Self {
+            output: Output::new(options.json, options.color),
+            options,
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Result<Identity, Failure> {
+        let path = match &self.options.identity {
+            Some(path) => path.clone(),
+            None => locations::default_identity()?,
+        };
+        // Absolute, because the command of a run may change its directory.
+        let path = std::path::absolute(&path).map_err(|error| {
+            Failure::new(FailureKind::InvalidInput, format!("--identity {}: {error}", path.display()))
+        })?;
+        Identity::load_or_create(&path)
+    }
+
+    /// Opens the store. The directory of the default one is created if it is missing.
+    pub(crate) async fn connect(&self) -> Result<Store, Failure> {
+        if self.options.store.is_none() {
+            locations::create_private_parent(&locations::default_store()?)?;
+        }
+        Ok(connect(&self.store_url()?).await?)
+    }
+
+    pub(crate) fn store_url(&self) -> Result<String, Failure> {
+        match &self.options.store {
+            Some(url) => Ok(url.clone()),
+            None => url_of(locations::default_store()?),
+        }
+    }
+
+    /// The same store from any directory.
+    pub(crate) fn absolute_store_url(&self) -> Result<String, Failure> {
+        let url = self.store_url()?;
+        match url.strip_prefix("sqlite:") {
+            Some(path) if !path.starts_with('/') => {
+                let absolute = std::path::absolute(path).map_err(|error| {
+                    Failure::new(FailureKind::InvalidInput, format!("--store {url}: {error}"))
+                })?;
+                url_of(absolute)
+            }
+            _ => Ok(url),
+        }
+    }
+}
+
+fn url_of(path: PathBuf) -> Result<String, Failure> {
+    match path.to_str() {
+        Some(path) => Ok(format!("sqlite:{path}")),
+        None => Err(Failure::new(
+            FailureKind::InvalidInput,
+            format!("{} is not UTF-8: give --store", path.display()),
+        )),
+    }
+}

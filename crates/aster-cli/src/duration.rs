@@ -1,0 +1,146 @@
+//! Durations as users write them: `30s`, `1.5s`, `500ms`, `2m`, `1h`. Exact, or refused.
+
+use std::time::Duration;
+
+use aster::lease::Ttl;
+
+/// The units, smallest first, in nanoseconds. `ms` stands before `m` and `s` so that it is tried first.
+const UNITS: [(&str, u128); 4] = [
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60 * 1_000_000_000),
+    ("h", 3_600 * 1_000_000_000),
+];
+
+/// Text longer than this is no duration; it bounds the arithmetic below.
+const TEXT_BYTES_MAX: usize = 32;
+
+/// Why a text is not a duration that we accept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InvalidDuration {
+    #[error("negative durations do not exist: write for example 30s")]
+    Negative,
+    #[error("the unit is missing or unknown: write for example 30s, 1.5s, 500ms, 2m or 1h")]
+    Unit,
+    #[error("not a decimal number before the unit: write for example 30s, 1.5s or 500ms")]
+    Number,
+    #[error("finer than a millisecond: durations are whole milliseconds")]
+    TooFine,
+    #[error("too large")]
+    TooLarge,
+    #[error("zero lasts no time: at least 1ms")]
+    Zero,
+}
+
+/// A duration of at least a millisecond.
+pub(crate) fn positive(text: &str) -> Result<Duration, InvalidDuration> {
+    match zero_or_more(text)? {
+        Duration::ZERO => Err(InvalidDuration::Zero),
+        duration => Ok(duration),
+    }
+}
+
+/// A ttl. Whether the store accepts one of this length is the store's decision.
+pub(crate) fn ttl(text: &str) -> Result<Ttl, InvalidDuration> {
+    Ttl::new(positive(text)?).map_err(|_| InvalidDuration::TooFine)
+}
+
+/// A whole number of milliseconds, `0s` included.
+pub(crate) fn zero_or_more(text: &str) -> Result<Duration, InvalidDuration> {
+    let text = text.trim();
+    if text.starts_with('-') {
+        return Err(InvalidDuration::Negative);
+    }
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(InvalidDuration::TooLarge);
+    }
+    let (number, unit_ns) = UNITS
+        .iter()
+        .find_map(|(unit, unit_ns)| text.strip_suffix(unit).map(|number| (number, *unit_ns)))
+        .ok_or(InvalidDuration::Unit)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(fraction) {
+        return Err(InvalidDuration::Number);
+    }
+    let parse = |part: &str| part.parse::<u128>().map_err(|_| InvalidDuration::TooLarge);
+    let scale = u32::try_from(fraction.len())
+        .ok()
+        .and_then(|digits| 10_u128.checked_pow(digits))
+        .ok_or(InvalidDuration::TooFine)?;
+    let whole_ns = parse(whole)?.checked_mul(unit_ns).ok_or(InvalidDuration::TooLarge)?;
+    let scaled = parse(fraction)?.checked_mul(unit_ns).ok_or(InvalidDuration::TooFine)?;
+    let total_ns = whole_ns.checked_add(scaled / scale).ok_or(InvalidDuration::TooLarge)?;
+    if !scaled.is_multiple_of(scale) || !total_ns.is_multiple_of(1_000_000) {
+        return Err(InvalidDuration::TooFine);
+    }
+    u64::try_from(total_ns / 1_000_000)
+        .map(Duration::from_millis)
+        .map_err(|_| InvalidDuration::TooLarge)
+}
+
+/// For people: `12.3s`, `450ms`, `2m 05s`.
+pub(crate) fn display(duration: Duration) -> String {
+    match duration.as_secs() {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{:.1}s", duration.as_secs_f64()),
+        60..3_600 => format!("{}m {:02}s", duration.as_secs() / 60, duration.as_secs() % 60),
+        seconds => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_exact() {
+        for (text, millis) in [
+            ("30s", 30_000),
+            ("1.5s", 1_500),
+            ("1.500s", 1_500),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("0.5m", 30_000),
+            ("24h", 86_400_000),
+            ("0.001s", 1),
+            ("1ms", 1),
+            ("0s", 0),
+            (" 7s ", 7_000),
+        ] {
+            assert_eq!(zero_or_more(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_name() {
+        use InvalidDuration::*;
+        for (text, reason) in [
+            ("0s", Zero),
+            ("0.0ms", Zero),
+            ("-1s", Negative),
+            ("-0s", Negative),
+            ("NaN", Unit),
+            ("NaNs", Number),
+            ("infs", Number),
+            ("30", Unit),
+            ("", Unit),
+            ("s", Number),
+            (".5s", Number),
+            ("1.s", Number),
+            ("1e3s", Number),
+            ("+1s", Number),
+            ("1_000s", Number),
+            ("1 s", Number),
+            ("1.0005s", TooFine),
+            ("0.5ms", TooFine),
+            ("1ns", Number),
+            ("0.0000000000000000000000001s", TooFine),
+            ("99999999999999999999999999999s", TooLarge),
+            ("184467440737095516150ms", TooLarge),
+            ("9999999999999999999999999999999999999999s", TooLarge),
+        ] {
+            assert_eq!(positive(text), Err(reason), "{text}");
+        }
+    }
+}

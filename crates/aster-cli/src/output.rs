@@ -1,0 +1,178 @@
+//! What is printed, and how: text for people, or one JSON document.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::arguments::ColorChoice;
+use crate::failure::{Failure, FailureKind};
+
+/// Where and how to print.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+    pub(crate) color: bool,
+}
+
+/// The few styles that we use, as terminal sequences.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Style {
+    Bold,
+    Dim,
+    Good,
+    Bad,
+    Accent,
+}
+
+impl Style {
+    fn sequence(self) -> &'static str {
+        match self {
+            Style::Bold => "\x1b[1m",
+            Style::Dim => "\x1b[2m",
+            Style::Good => "\x1b[32m",
+            Style::Bad => "\x1b[31m",
+            Style::Accent => "\x1b[36m",
+        }
+    }
+}
+
+impl Output {
+    /// `auto` means colour on a terminal, unless `NO_COLOR` is set or the terminal is dumb.
+    pub(crate) fn new(json: bool, color: ColorChoice) -> Self {
+        let color = match color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
+                let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+                let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+                io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+            }
+        };
+        Self {
+            json,
+            color: color && !json,
+        }
+    }
+
+    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+        if self.color {
+            format!("{}{text}\x1b[0m", style.sequence())
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Prints `document` with `--json`, else the lines that `text` makes.
+    pub(crate) fn answer<T: Serialize>(
+        self,
+        document: &T,
+        text: impl FnOnce(Self) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            let document = serde_json::to_string(document).map_err(|error| {
+                Failure::new(FailureKind::Internal, format!("cannot write JSON: {error}"))
+            })?;
+            return print(format!("{document}\n").as_bytes());
+        }
+        let text = text(self);
+        if text.is_empty() {
+            return Ok(());
+        }
+        print(format!("{text}\n").as_bytes())
+    }
+
+    /// Says on stderr why a command failed. Nothing can be done when that fails too.
+    pub(crate) fn failure(self, failure: &Failure) {
+        let text = if self.json {
+            failure_document(failure)
+        } else {
+            format!("aster: {}", failure.message)
+        };
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    }
+
+    /// A remark on stderr beside the result; left out with `--json`.
+    pub(crate) fn remark(self, text: &str) {
+        if !self.json {
+            let _ = writeln!(io::stderr().lock(), "aster: {text}");
+        }
+    }
+}
+
+/// `{"error":{"kind":…,"message":…,"exit_code":…}}`
+fn failure_document(failure: &Failure) -> String {
+    serde_json::json!({
+        "error": {
+            "kind": failure.kind,
+            "message": failure.message,
+            "exit_code": failure.kind.exit_code(),
+        }
+    })
+    .to_string()
+}
+
+/// Writes to stdout as it is. A reader who has gone away (`| head`) is no failure.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::io("cannot write to standard output", &error)),
+    }
+}
+
+/// Text from elsewhere, fit for one line of a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars()
+        .flat_map(|character| {
+            if character.is_control() {
+                character.escape_default().collect::<Vec<_>>()
+            } else {
+                vec![character]
+            }
+        })
+        .collect()
+}
+
+/// Bytes as base64 with padding, for values that are not UTF-8.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for index in 0..4 {
+            if index <= chunk.len() {
+                let sextet = (group >> (18 - 6 * index)) & 63;
+                text.push(char::from(ALPHABET[sextet as usize]));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_as_everyone_else() {
+        for (bytes, text) in [
+            (&b""[..], ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (b"foob", "Zm9vYg=="),
+            (&[0xff, 0xfe, 0xfd], "//79"),
+        ] {
+            assert_eq!(base64(bytes), text);
+        }
+    }
+
+    #[test]
+    fn foreign_text_cannot_forge_a_line() {
+        assert_eq!(one_line("a\nb\u{1b}[31m"), "a\\nb\\u{1b}[31m");
+    }
+}

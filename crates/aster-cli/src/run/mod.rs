@@ -1,0 +1,227 @@
+//! `aster run`: hold a lease while a command runs.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `mod.rs` | acquire, run, release: the order of things |
+//! | `supervisor.rs` | the loop while the command runs: loss, signals, its end |
+//! | `timing.rs` | when to renew, stop and kill |
+//! | `launch.rs` | the hidden subcommand that becomes the command |
+//! | `guard.rs` | the hidden subcommand that kills the group when the run cannot |
+//! | `group.rs` | the command's process group |
+//! | `signals.rs`, `terminal.rs` | what is passed on, who is in the foreground |
+
+mod group;
+pub(crate) mod guard;
+pub(crate) mod launch;
+mod signals;
+mod supervisor;
+mod terminal;
+mod timing;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aster::lease::{AcquireOutcome, DenyReason, LeaseHandle, LeaseSnapshot, Store};
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::arguments::RunArguments;
+use crate::context::Context;
+use crate::duration::display;
+use crate::failure::{Failure, FailureKind, denied_kind};
+use crate::identity::Identity;
+use crate::socket::server::{PrivateDirectory, Server, Service};
+use group::Group;
+use guard::Guard;
+use launch::Surroundings;
+use signals::ForwardedSignals;
+use supervisor::{Supervisor, WorkEnd};
+use terminal::Terminal;
+use timing::Timing;
+
+/// How long a run that was told to stop waits for the answer to its acquire, to give the grant back.
+const ACQUIRE_AFTER_SIGNAL: Duration = Duration::from_secs(5);
+
+/// Answers the exit code of the command.
+pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<u8, Failure> {
+    let timing = Timing::new(arguments.ttl, arguments.grace)?;
+    let mut signals = ForwardedSignals::listen()
+        .map_err(|error| Failure::io("cannot listen to signals", &error))?;
+    let identity = context.identity()?;
+    let store = context.connect().await?;
+    let lease = match acquire(arguments, timing, &identity, &store, &mut signals).await? {
+        Acquired::Lease(lease) => Arc::new(lease),
+        Acquired::Stopped(signal) => return Ok(code_of(signal)),
+    };
+    let remark = |text: String| {
+        if arguments.verbose {
+            context.output.remark(&text);
+        }
+    };
+    remark(format!(
+        "holding {} at epoch {} (ttl {})",
+        lease.resource(),
+        lease.epoch(),
+        display(timing.ttl)
+    ));
+
+    let service = Service {
+        lease: lease.clone(),
+        registers: store.registers().map_err(Failure::from),
+        writer: identity.principal.clone(),
+    };
+    let held = Held {
+        context,
+        arguments,
+        timing,
+        identity: &identity,
+    };
+    let work = held.work(service, &mut signals).await;
+    conclude(context, &lease, work, remark).await
+}
+
+enum Acquired {
+    Lease(LeaseHandle),
+    Stopped(Signal),
+}
+
+async fn acquire(
+    arguments: &RunArguments,
+    timing: Timing,
+    identity: &Identity,
+    store: &Store,
+    signals: &mut ForwardedSignals,
+) -> Result<Acquired, Failure> {
+    let mut acquiring = pin!(LeaseHandle::acquire(
+        store.serializer(),
+        &arguments.resource,
+        &identity.principal,
+        timing.lease_options(),
+    ));
+    loop {
+        let signal = tokio::select! {
+            outcome = &mut acquiring => {
+                return match outcome? {
+                    AcquireOutcome::Granted(lease) => Ok(Acquired::Lease(lease)),
+                    AcquireOutcome::Denied(reason, snapshot) => Err(denied(reason, &snapshot)),
+                };
+            }
+            signal = signals.next() => signal,
+        };
+        if matches!(signal, Signal::USR1 | Signal::USR2) {
+            continue; // for a command that does not run yet
+        }
+        let late = timeout(ACQUIRE_AFTER_SIGNAL, &mut acquiring).await;
+        if let Ok(Ok(AcquireOutcome::Granted(lease))) = late {
+            let _ = lease.release().await;
+        }
+        return Ok(Acquired::Stopped(signal));
+    }
+}
+
+fn denied(reason: DenyReason, snapshot: &LeaseSnapshot) -> Failure {
+    let resource = &snapshot.resource;
+    let message = match (reason, &snapshot.holder) {
+        (DenyReason::HeldByOther, Some(holder)) => {
+            let left = match snapshot.remaining {
+                Some(left) if left.is_zero() => "its time is over, somebody may take it".to_owned(),
+                Some(left) => format!("{} left unless renewed", display(left)),
+                None => "for how long is not known".to_owned(),
+            };
+            let epoch = snapshot.epoch;
+            format!("{resource} is held by {holder} at epoch {epoch} ({left}): try again later")
+        }
+        _ => format!("{resource} was not granted: {reason}"),
+    };
+    Failure::new(denied_kind(reason), message)
+}
+
+/// What a run has while it holds the lease.
+struct Held<'a> {
+    context: &'a Context,
+    arguments: &'a RunArguments,
+    timing: Timing,
+    identity: &'a Identity,
+}
+
+impl Held<'_> {
+    /// Runs the command to its end. When this returns, nobody can ask for a fence any more.
+    async fn work(
+        &self,
+        service: Service,
+        signals: &mut ForwardedSignals,
+    ) -> Result<WorkEnd, Failure> {
+        let lease = service.lease.clone();
+        let directory = PrivateDirectory::create()?;
+        let mut server = Server::bind(&directory, service)?;
+        let mut guard = Guard::start(directory.path())?;
+        let terminal = Terminal::of_foreground();
+        let mut supervisor = Supervisor::new(lease.clone(), self.timing)?;
+        let leader = launch::start(
+            &self.arguments.command,
+            &Surroundings {
+                socket: &directory.socket(),
+                resource: lease.resource(),
+                store: self.context.absolute_store_url()?.as_ref(),
+                identity: &self.identity.path,
+            },
+        )?;
+        // The launcher waits until the server answers, which is after these three.
+        let mut group = Group::of_leader(leader);
+        guard.watch_group(&group);
+        if let Some(terminal) = &terminal {
+            terminal.give_to(group.id());
+        }
+        let end = supervisor
+            .supervise(&mut group, &mut guard, terminal.as_ref(), &mut server, signals)
+            .await;
+        if let Some(terminal) = &terminal {
+            terminal.take_back();
+        }
+        guard.finish();
+        end
+    }
+}
+
+/// Releases, now that the command is gone, and says how it went.
+async fn conclude(
+    context: &Context,
+    lease: &LeaseHandle,
+    work: Result<WorkEnd, Failure>,
+    remark: impl Fn(String),
+) -> Result<u8, Failure> {
+    let resource = lease.resource();
+    match &work {
+        Ok(WorkEnd { lost: Some(_), .. }) => {}
+        Ok(WorkEnd { is_gone: false, .. }) => context.output.remark(&format!(
+            "some process of the command does not end, so {resource} was not released: \
+             it is free when its time is over"
+        )),
+        _ => match lease.release().await {
+            Ok(_) => remark(format!("released {resource}")),
+            Err(error) => context.output.remark(&format!(
+                "{resource} could not be released and is free when its time is over: {error}"
+            )),
+        },
+    }
+    let end = work?;
+    let Some(reason) = end.lost else {
+        return Ok(end.leader.exit_code());
+    };
+    let what_happened = match end.killed {
+        true => "the command and its group were killed",
+        false => "the command and its group were told to end and did",
+    };
+    Err(Failure::new(
+        FailureKind::LeaseLost,
+        format!(
+            "the lease of {resource} at epoch {} was lost: {reason}; {what_happened}",
+            lease.epoch()
+        ),
+    ))
+}
+
+fn code_of(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,234 @@
+//! The run's side: takes the fence at the moment of each request.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aster::lease::{ErrorKind, ExpectedRevision, LeaseHandle, Principal, RegisterError, Registers, WriteId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::frame::{Answer, Lengths, PREFIX_BYTES, Request, decode, encode};
+use crate::failure::{Failure, FailureKind};
+use crate::identity::random_hex;
+use crate::locations;
+
+/// Connections served at once; more wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a peer may take to send its request or to take its answer.
+const PEER_WAIT: Duration = Duration::from_secs(10);
+/// How often a put is sent to a store that says that trying again may help.
+const PUT_ATTEMPTS_MAX: u32 = 6;
+/// The pause before the second attempt; it doubles with each.
+const PUT_PAUSE: Duration = Duration::from_millis(50);
+/// The longest path of a Unix socket on Linux, its terminating zero left out.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A fresh directory that only this user can enter, with the socket in it. Removed when dropped.
+#[derive(Debug)]
+pub(crate) struct PrivateDirectory {
+    path: PathBuf,
+}
+
+impl PrivateDirectory {
+    pub(crate) fn create() -> Result<Self, Failure> {
+        let name = format!("aster-{}", random_hex()?);
+        let mut path = std::env::temp_dir().join(&name);
+        if path.join("socket").as_os_str().len() > SOCKET_PATH_BYTES_MAX || !path.is_absolute() {
+            path = Path::new("/tmp").join(&name);
+        }
+        locations::create_private_directory(&path)
+            .map_err(|error| Failure::io(format!("cannot create {}", path.display()), &error))?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("socket")
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        remove_private_directory(&self.path);
+    }
+}
+
+/// Removes exactly what a run puts there.
+pub(crate) fn remove_private_directory(path: &Path) {
+    let _ = std::fs::remove_file(path.join("socket"));
+    let _ = std::fs::remove_dir(path);
+}
+
+/// What the requests are answered from.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) lease: Arc<LeaseHandle>,
+    pub(crate) registers: Result<Arc<dyn Registers>, Failure>,
+    pub(crate) writer: Principal,
+}
+
+/// The listener and the connections that it has accepted.
+pub(crate) struct Server {
+    listener: UnixListener,
+    service: Service,
+    connections: JoinSet<()>,
+}
+
+impl Server {
+    pub(crate) fn bind(directory: &PrivateDirectory, service: Service) -> Result<Self, Failure> {
+        let path = directory.socket();
+        let listener = UnixListener::bind(&path)
+            .map_err(|error| Failure::io(format!("cannot listen at {}", path.display()), &error))?;
+        Ok(Self {
+            listener,
+            service,
+            connections: JoinSet::new(),
+        })
+    }
+
+    /// Accepts and finishes connections for as long as it is polled. Dropping the server ends them.
+    pub(crate) async fn serve(&mut self) {
+        loop {
+            let is_full = self.connections.len() >= CONNECTIONS_MAX;
+            tokio::select! {
+                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
+                accepted = self.listener.accept(), if !is_full => match accepted {
+                    Ok((stream, _)) => {
+                        let service = self.service.clone();
+                        self.connections.spawn(async move {
+                            if let Err(error) = service.connection(stream).await {
+                                tracing::debug!(%error, "a connection of the command was closed");
+                            }
+                        });
+                    }
+                    // Out of descriptors, most likely: the peer sees its connection wait or end.
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection of the command");
+                        tokio::time::sleep(PUT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+impl Service {
+    async fn connection(&self, mut stream: UnixStream) -> io::Result<()> {
+        let peer = stream.peer_cred()?.uid();
+        if peer != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the peer is another user",
+            ));
+        }
+        let (request, body) = timeout(PEER_WAIT, read_request(&mut stream)).await??;
+        let (answer, body) = self.answer(request, body).await;
+        let frame = encode(&answer, &body)?;
+        timeout(PEER_WAIT, stream.write_all(&frame)).await?
+    }
+
+    async fn answer(&self, request: Request, body: Vec<u8>) -> (Answer, Vec<u8>) {
+        let answered = match request {
+            Request::Ready => self.fence().map(|_| (Answer::Go, Vec::new())),
+            Request::Fence => self
+                .fence()
+                .map(|fence| (Answer::Fence { fence }, Vec::new())),
+            Request::Get => self.get().await,
+            Request::Put { expect, write_id } => self
+                .put(expect.into(), body, write_id)
+                .await
+                .map(|answer| (answer, Vec::new())),
+        };
+        answered.unwrap_or_else(|failure| (Answer::Failed { failure }, Vec::new()))
+    }
+
+    fn fence(&self) -> Result<aster::lease::Fence, Failure> {
+        self.lease.fence().ok_or_else(|| {
+            let why = match self.lease.ended_reason() {
+                Some(reason) => reason.to_string(),
+                None => "its time ran out without a renewal".to_owned(),
+            };
+            Failure::new(
+                FailureKind::LeaseLost,
+                format!("the lease of {} has ended ({why}): stop the work", self.lease.resource()),
+            )
+        })
+    }
+
+    async fn get(&self) -> Result<(Answer, Vec<u8>), Failure> {
+        let registers = self.registers.clone()?;
+        let resource = self.fence_free_resource()?;
+        Ok(match registers.read(&resource).await? {
+            Some(register) => {
+                let answer = Answer::Value {
+                    resource,
+                    value_revision: register.value_revision,
+                    epoch: register.epoch,
+                };
+                (answer, register.value)
+            }
+            None => (Answer::Absent { resource }, Vec::new()),
+        })
+    }
+
+    /// Reading needs no lease, so it works after the loss too.
+    fn fence_free_resource(&self) -> Result<aster::lease::ResourceName, Failure> {
+        Ok(aster::lease::ResourceName::new(self.lease.resource())?)
+    }
+
+    /// Every attempt takes its own fence, all carry the same write id: a lost reply is recognized by the
+    /// store, and a lost lease ends the attempts.
+    async fn put(
+        &self,
+        expected: ExpectedRevision,
+        value: Vec<u8>,
+        write_id: WriteId,
+    ) -> Result<Answer, Failure> {
+        let registers = self.registers.clone()?;
+        let mut pause = PUT_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let fence = self.fence()?;
+            let written = registers
+                .compare_and_set_with_id(&fence, &self.writer, expected, value.clone(), write_id)
+                .await;
+            match written {
+                Ok(value_revision) => {
+                    return Ok(Answer::Written {
+                        resource: fence.resource,
+                        value_revision,
+                        epoch: fence.epoch,
+                    });
+                }
+                Err(RegisterError::Store(error))
+                    if error.kind() == ErrorKind::Retry && attempt < PUT_ATTEMPTS_MAX =>
+                {
+                    tracing::debug!(%error, attempt, "trying the put again");
+                }
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+}
+
+async fn read_request(stream: &mut UnixStream) -> io::Result<(Request, Vec<u8>)> {
+    let mut prefix = [0; PREFIX_BYTES];
+    stream.read_exact(&mut prefix).await?;
+    let lengths = Lengths::parse(prefix)?;
+    let mut header = vec![0; lengths.header];
+    stream.read_exact(&mut header).await?;
+    let request = decode(&header)?;
+    let mut body = vec![0; lengths.body];
+    stream.read_exact(&mut body).await?;
+    Ok((request, body))
+}
