@@ -29,10 +29,22 @@ pub(crate) struct Arguments {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalOptions {
     /// The store: sqlite:PATH or memory: [default: sqlite: in $XDG_DATA_HOME/aster/leases.db]
-    #[arg(long, value_name = "URL", global = true, env = "ASTER_STORE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        global = true,
+        env = "ASTER_STORE",
+        hide_env_values = true
+    )]
     pub(crate) store: Option<String>,
     /// The file with this user's identity [default: $XDG_CONFIG_HOME/aster/identity]
-    #[arg(long, value_name = "PATH", global = true, env = "ASTER_IDENTITY", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        global = true,
+        env = "ASTER_IDENTITY",
+        hide_env_values = true
+    )]
     pub(crate) identity: Option<PathBuf>,
     /// Print one JSON document on stdout, and errors as JSON on stderr
     #[arg(long, global = true)]
@@ -62,7 +74,10 @@ pub(crate) enum Command {
     Fence,
     /// Show who holds a resource
     #[command(after_help = INSPECT_EXAMPLES)]
-    Inspect { #[arg(value_name = "RESOURCE")] resource: ResourceName },
+    Inspect {
+        #[arg(value_name = "RESOURCE")]
+        resource: ResourceName,
+    },
     /// List resources
     List(ListArguments),
     /// Take a lease away from its holder

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use aster::StoreUrl;
 use aster::lease::{Store, connect};
 
 use crate::arguments::GlobalOptions;
@@ -32,7 +33,10 @@ impl Context {
         };
         // Absolute, because the command of a run may change its directory.
         let path = std::path::absolute(&path).map_err(|error| {
-            Failure::new(FailureKind::InvalidInput, format!("--identity {}: {error}", path.display()))
+            Failure::new(
+                FailureKind::InvalidInput,
+                format!("--identity {}: {error}", path.display()),
+            )
         })?;
         Identity::load_or_create(&path)
     }
@@ -55,8 +59,8 @@ impl Context {
     /// The same store from any directory.
     pub(crate) fn absolute_store_url(&self) -> Result<String, Failure> {
         let url = self.store_url()?;
-        match url.strip_prefix("sqlite:") {
-            Some(path) if !path.starts_with('/') => {
+        match StoreUrl::parse(&url) {
+            Ok(StoreUrl::Sqlite(path)) if path.is_relative() => {
                 let absolute = std::path::absolute(path).map_err(|error| {
                     Failure::new(FailureKind::InvalidInput, format!("--store {url}: {error}"))
                 })?;

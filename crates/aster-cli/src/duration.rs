@@ -68,9 +68,15 @@ pub(crate) fn zero_or_more(text: &str) -> Result<Duration, InvalidDuration> {
         .ok()
         .and_then(|digits| 10_u128.checked_pow(digits))
         .ok_or(InvalidDuration::TooFine)?;
-    let whole_ns = parse(whole)?.checked_mul(unit_ns).ok_or(InvalidDuration::TooLarge)?;
-    let scaled = parse(fraction)?.checked_mul(unit_ns).ok_or(InvalidDuration::TooFine)?;
-    let total_ns = whole_ns.checked_add(scaled / scale).ok_or(InvalidDuration::TooLarge)?;
+    let whole_ns = parse(whole)?
+        .checked_mul(unit_ns)
+        .ok_or(InvalidDuration::TooLarge)?;
+    let scaled = parse(fraction)?
+        .checked_mul(unit_ns)
+        .ok_or(InvalidDuration::TooFine)?;
+    let total_ns = whole_ns
+        .checked_add(scaled / scale)
+        .ok_or(InvalidDuration::TooLarge)?;
     if !scaled.is_multiple_of(scale) || !total_ns.is_multiple_of(1_000_000) {
         return Err(InvalidDuration::TooFine);
     }
@@ -84,7 +90,11 @@ pub(crate) fn display(duration: Duration) -> String {
     match duration.as_secs() {
         0 => format!("{}ms", duration.as_millis()),
         1..60 => format!("{:.1}s", duration.as_secs_f64()),
-        60..3_600 => format!("{}m {:02}s", duration.as_secs() / 60, duration.as_secs() % 60),
+        60..3_600 => format!(
+            "{}m {:02}s",
+            duration.as_secs() / 60,
+            duration.as_secs() % 60
+        ),
         seconds => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
     }
 }
@@ -108,7 +118,11 @@ mod tests {
             ("0s", 0),
             (" 7s ", 7_000),
         ] {
-            assert_eq!(zero_or_more(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(
+                zero_or_more(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
         }
     }
 

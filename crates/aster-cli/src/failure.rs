@@ -3,7 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use aster::lease::{ErrorKind, FenceRejection, InvalidInput, LeaseError, RegisterError, RuleError, SerializerError};
+use aster::lease::{
+    ErrorKind, FenceRejection, InvalidInput, LeaseError, RegisterError, RuleError, SerializerError,
+};
 use aster::sqlite::OpenError;
 use aster::{ConnectError, lease::DenyReason};
 use serde::{Deserialize, Serialize};
@@ -204,9 +206,9 @@ fn connect_kind(error: &ConnectError) -> FailureKind {
 
 fn open_kind(error: &OpenError) -> FailureKind {
     match error {
-        OpenError::MissingDirectory { .. } | OpenError::Missing { .. } | OpenError::NoStore { .. } => {
-            FailureKind::Unreachable
-        }
+        OpenError::MissingDirectory { .. }
+        | OpenError::Missing { .. }
+        | OpenError::NoStore { .. } => FailureKind::Unreachable,
         OpenError::NetworkFileSystem { .. } => FailureKind::StoreRefused,
         error => match error.kind() {
             ErrorKind::Retry => FailureKind::Unreachable,

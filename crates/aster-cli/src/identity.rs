@@ -92,12 +92,18 @@ fn load(path: &Path) -> Result<Option<Principal>, Failure> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::io(format!("cannot read the identity file {}", path.display()), error)
+    Failure::io(
+        format!("cannot read the identity file {}", path.display()),
+        error,
+    )
 }
 
 fn parse(text: &str) -> Option<Principal> {
     let id = text.strip_prefix(HEADER)?.strip_suffix('\n')?;
-    let is_id = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_id = id.len() == 32
+        && id
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if is_id { Principal::new(id).ok() } else { None }
 }
 
@@ -117,7 +123,10 @@ fn create(path: &Path) -> Result<(), Failure> {
         .and_then(|()| sync_directory(path));
     let _ = fs::remove_file(&temporary);
     result.map_err(|error| {
-        Failure::io(format!("cannot create the identity file {}", path.display()), &error)
+        Failure::io(
+            format!("cannot create the identity file {}", path.display()),
+            &error,
+        )
     })
 }
 
@@ -132,7 +141,10 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    match path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
         Some(parent) => File::open(parent)?.sync_all(),
         None => File::open(".")?.sync_all(),
     }

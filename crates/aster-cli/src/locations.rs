@@ -37,7 +37,10 @@ fn base(variable: &str, below_home: &str, option: &str) -> Result<PathBuf, Failu
 
 /// Creates the directory of `file` if it is missing, for this user only.
 pub(crate) fn create_private_parent(file: &Path) -> Result<(), Failure> {
-    let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+    let Some(parent) = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    else {
         return Ok(());
     };
     DirBuilder::new()

@@ -1,1 +1,127 @@
-fn main() {}
+//! `aster`: arguments and printing; what is done lives in the crates below.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `arguments` | the command line |
+//! | `context`, `identity`, `locations` | which store, who acts, where things are |
+//! | `commands` | commands that ask once and print |
+//! | `run` | hold a lease while a command runs |
+//! | `socket` | how that command reaches its run |
+//! | `demo` | a takeover with real processes |
+//! | `failure`, `output`, `duration` | exit codes, printing, `1.5s` |
+
+mod arguments;
+mod commands;
+mod context;
+mod demo;
+mod duration;
+mod failure;
+mod identity;
+mod locations;
+mod output;
+mod run;
+mod socket;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use arguments::{Arguments, ColorChoice, Command, StoreCommand};
+use commands::{inside, operate, read};
+use context::Context;
+use failure::{Failure, FailureKind};
+use output::Output;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    start_log();
+    let context = Context::new(arguments.global);
+    match command(&context, &arguments.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            context.output.failure(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+/// Help and version are answers; everything else that clap has to say is bad usage.
+fn usage(error: &clap::Error) -> ExitCode {
+    let is_answer = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
+    let wants_json = std::env::args_os()
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json");
+    if is_answer || !wants_json {
+        let _ = error.print();
+    } else {
+        let text = error.to_string();
+        let advice = text.find("\n\nFor more information").unwrap_or(text.len());
+        let message = text[..advice].trim_start_matches("error: ").trim_end();
+        Output::new(true, ColorChoice::Never).failure(&Failure::new(FailureKind::Usage, message));
+    }
+    match is_answer {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(FailureKind::Usage.exit_code()),
+    }
+}
+
+/// `ASTER_LOG=debug` writes what the library does to stderr. Only warnings otherwise: a fence from the
+/// future is one that an operator should see.
+fn start_log() {
+    let level = std::env::var("ASTER_LOG")
+        .ok()
+        .and_then(|level| level.parse::<tracing::Level>().ok())
+        .unwrap_or(tracing::Level::WARN);
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}
+
+fn command(context: &Context, command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(arguments) => block_on(run::run(context, arguments)),
+        Command::Put(arguments) => done(inside::put(context, arguments)),
+        Command::Get(arguments) => done(block_on(read::get(context, arguments))),
+        Command::Fence => done(inside::fence(context)),
+        Command::Inspect { resource } => done(block_on(read::inspect(context, resource))),
+        Command::List(arguments) => done(block_on(read::list(context, arguments))),
+        Command::Revoke(arguments) => done(block_on(operate::revoke_lease(context, arguments))),
+        Command::Audit(arguments) => done(block_on(read::audit(context, arguments))),
+        Command::Id => done(operate::id(context)),
+        Command::Demo(arguments) => done(demo::demo(context, arguments)),
+        Command::Store(StoreCommand::Adopt(arguments)) => done(operate::adopt(context, arguments)),
+        Command::Completions { shell } => done(operate::completions(*shell)),
+        Command::Launch(arguments) => run::launch::launch(arguments),
+        Command::Guard => {
+            run::guard::guard();
+            Ok(0)
+        }
+        Command::DemoWorker(arguments) => done(block_on(demo::worker::work(arguments))),
+    }
+}
+
+fn done(result: Result<(), Failure>) -> Result<u8, Failure> {
+    result.map(|()| 0)
+}
+
+/// Runs on this, the main thread: the kernel ties a command's life to the thread that started it, and this
+/// one lives as long as the process.
+fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("cannot start the runtime", &error))?;
+    let result = runtime.block_on(future);
+    // A store that hangs must not keep us from ending.
+    runtime.shutdown_background();
+    result
+}

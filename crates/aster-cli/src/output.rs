@@ -101,14 +101,28 @@ impl Output {
 
 /// `{"error":{"kind":…,"message":…,"exit_code":…}}`
 fn failure_document(failure: &Failure) -> String {
-    serde_json::json!({
-        "error": {
-            "kind": failure.kind,
-            "message": failure.message,
-            "exit_code": failure.kind.exit_code(),
-        }
-    })
-    .to_string()
+    #[derive(Serialize)]
+    struct Document<'a> {
+        error: Body<'a>,
+    }
+    #[derive(Serialize)]
+    struct Body<'a> {
+        kind: FailureKind,
+        message: &'a str,
+        exit_code: u8,
+    }
+    let error = Body {
+        kind: failure.kind,
+        message: &failure.message,
+        exit_code: failure.kind.exit_code(),
+    };
+    // Strings and numbers always have a JSON form.
+    serde_json::to_string(&Document { error }).unwrap_or_default()
+}
+
+/// Says something on stderr where there is no [`Output`] to ask how.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "aster: {text}");
 }
 
 /// Writes to stdout as it is. A reader who has gone away (`| head`) is no failure.

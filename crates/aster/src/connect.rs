@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use aster_lease::{AuditLog, ErrorKind, LeaseSerializer, MemorySerializer, Registers, SerializerError};
+use aster_lease::{
+    AuditLog, ErrorKind, LeaseSerializer, MemorySerializer, Registers, SerializerError,
+};
 
 use crate::url::{InvalidUrl, StoreUrl};
 

@@ -51,7 +51,7 @@ mod connect;
 mod url;
 
 pub use connect::{ConnectError, Store, connect};
-pub use url::{InvalidUrl, SUPPORTED_URLS};
+pub use url::{InvalidUrl, SUPPORTED_URLS, StoreUrl};
 
 /// Leases, fences and the traits of a store.
 pub mod lease {

@@ -13,7 +13,15 @@ pub const SUPPORTED_URLS: &str = "memory:";
 
 /// Stores that have a URL but are not part of this build.
 const OTHER_SCHEMES: [&str; 9] = [
-    "grantor", "group", "postgres", "postgresql", "etcd", "s3", "gs", "az", "sqlite",
+    "grantor",
+    "group",
+    "postgres",
+    "postgresql",
+    "etcd",
+    "s3",
+    "gs",
+    "az",
+    "sqlite",
 ];
 
 /// A URL that means no store here. Nothing was opened or created.
@@ -52,14 +60,21 @@ impl InvalidUrl {
 
 /// A store URL that was understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
+#[non_exhaustive]
+pub enum StoreUrl {
+    /// A new store in memory.
     Memory,
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "named in an error only"))]
+    /// The SQLite file at this path.
     Sqlite(PathBuf),
 }
 
 impl StoreUrl {
-    pub(crate) fn parse(url: &str) -> Result<Self, InvalidUrl> {
+    /// Reads a URL. Nothing in a path is decoded, and nothing is opened.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidUrl`], with what to write instead.
+    pub fn parse(url: &str) -> Result<Self, InvalidUrl> {
         let unknown = || InvalidUrl::Unknown {
             url: url.to_owned(),
         };
@@ -92,7 +107,10 @@ fn sqlite_path(url: &str, rest: &str) -> Result<PathBuf, InvalidUrl> {
         return Err(malformed(url, "for a store in memory write memory:"));
     }
     if path.contains('?') {
-        return Err(malformed(url, "options after ? are not supported: write sqlite:PATH"));
+        return Err(malformed(
+            url,
+            "options after ? are not supported: write sqlite:PATH",
+        ));
     }
     if path.contains('\0') {
         return Err(malformed(url, "a path cannot hold a NUL byte"));
@@ -133,14 +151,35 @@ mod tests {
 
     #[test]
     fn every_other_text_is_refused_and_told_what_is_supported() {
-        for url in ["", "memory", "leases.db", ":", "SQLITE:x", "mysql://x", "file:x", " memory:"] {
+        for url in [
+            "",
+            "memory",
+            "leases.db",
+            ":",
+            "SQLITE:x",
+            "mysql://x",
+            "file:x",
+            " memory:",
+        ] {
             let error = StoreUrl::parse(url).unwrap_err();
-            assert!(matches!(error, InvalidUrl::Unknown { .. }), "{url}: {error:?}");
+            assert!(
+                matches!(error, InvalidUrl::Unknown { .. }),
+                "{url}: {error:?}"
+            );
             assert!(error.to_string().contains("memory:"), "{error}");
         }
-        for url in ["grantor:x", "postgres://h/d", "etcd://h", "s3://b", "group:a"] {
+        for url in [
+            "grantor:x",
+            "postgres://h/d",
+            "etcd://h",
+            "s3://b",
+            "group:a",
+        ] {
             let error = StoreUrl::parse(url).unwrap_err();
-            assert!(error.to_string().contains("not in this build"), "{url}: {error}");
+            assert!(
+                error.to_string().contains("not in this build"),
+                "{url}: {error}"
+            );
         }
     }
 
@@ -158,7 +197,10 @@ mod tests {
             "sqlite:dir/",
         ] {
             let error = StoreUrl::parse(url).unwrap_err();
-            assert!(matches!(error, InvalidUrl::Malformed { .. }), "{url}: {error:?}");
+            assert!(
+                matches!(error, InvalidUrl::Malformed { .. }),
+                "{url}: {error:?}"
+            );
         }
     }
 }

@@ -143,7 +143,10 @@ pub(crate) fn guard() {
         if orders.done {
             return;
         }
-        if orders.deadline.is_some_and(|deadline| boot_time() >= deadline) {
+        if orders
+            .deadline
+            .is_some_and(|deadline| boot_time() >= deadline)
+        {
             // The run is stopped or stuck, and its lease is about to end. It may come back and be done.
             kill_group(&orders);
             orders.deadline = None;
@@ -212,7 +215,14 @@ mod tests {
     #[test]
     fn orders_are_read_and_nonsense_is_ignored() {
         let mut orders = Orders::default();
-        for line in ["group 77", "deadline 1500000000", "directory 2f746d70ff", "", "x y", "group"] {
+        for line in [
+            "group 77",
+            "deadline 1500000000",
+            "directory 2f746d70ff",
+            "",
+            "x y",
+            "group",
+        ] {
             orders.take(line);
         }
         assert_eq!(orders.group, Some(77));

@@ -35,10 +35,7 @@ pub(crate) struct Surroundings<'a> {
 /// Starts the launcher in a process group of its own.
 ///
 /// Call it on the main thread only: the kernel ties the command's life to the thread that started it.
-pub(crate) fn start(
-    command: &[OsString],
-    surroundings: &Surroundings<'_>,
-) -> Result<Pid, Failure> {
+pub(crate) fn start(command: &[OsString], surroundings: &Surroundings<'_>) -> Result<Pid, Failure> {
     let mut launcher = Command::new(OWN_PROGRAM);
     launcher
         .arg0("aster")
@@ -69,7 +66,10 @@ fn path_with_us() -> Option<OsString> {
     let own_directory = env::current_exe().ok()?.parent()?.to_owned();
     let path = env::var_os("PATH").unwrap_or_default();
     let directories: Vec<_> = env::split_paths(&path).collect();
-    if directories.iter().any(|directory| directory.join("aster").is_file()) {
+    if directories
+        .iter()
+        .any(|directory| directory.join("aster").is_file())
+    {
         return None;
     }
     env::join_paths(directories.into_iter().chain([own_directory])).ok()

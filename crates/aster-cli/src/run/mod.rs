@@ -174,7 +174,13 @@ impl Held<'_> {
             terminal.give_to(group.id());
         }
         let end = supervisor
-            .supervise(&mut group, &mut guard, terminal.as_ref(), &mut server, signals)
+            .supervise(
+                &mut group,
+                &mut guard,
+                terminal.as_ref(),
+                &mut server,
+                signals,
+            )
             .await;
         if let Some(terminal) = &terminal {
             terminal.take_back();

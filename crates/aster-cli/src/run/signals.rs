@@ -56,7 +56,9 @@ fn ignored_signals() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigIgn:"))?;
             u64::from_str_radix(line.trim(), 16).ok()
         })
         .unwrap_or(0)

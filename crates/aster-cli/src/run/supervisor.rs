@@ -23,6 +23,9 @@ const END_PAUSE: Duration = Duration::from_millis(10);
 /// How often members that do not end are killed again before we give up: some 30 s.
 const KILLS_MAX: u32 = 3_000;
 
+/// A deadline that moved by less than this is the same one, read at another moment.
+const NEWS_MIN: Duration = Duration::from_millis(1);
+
 /// How the work ended.
 #[derive(Debug)]
 pub(crate) struct WorkEnd {
@@ -52,6 +55,8 @@ pub(crate) struct Supervisor {
     /// When the lease was last looked at and how much time until its self-limit was left. Never too long:
     /// a renewal since then only adds.
     seen: (Moment, Duration),
+    /// The deadline that the guard knows.
+    told: Duration,
     leader: Option<LeaderEnd>,
     ending: Option<Ending>,
 }
@@ -65,6 +70,7 @@ impl Supervisor {
         let left = lease.remaining().unwrap_or_default();
         Ok(Self {
             seen: (clock.now(), left),
+            told: Duration::ZERO,
             lease,
             timing,
             clock,
@@ -110,17 +116,17 @@ impl Supervisor {
 
     /// Tells the guard how long it may let the group live if we say nothing more.
     fn look_at_the_lease(&mut self, guard: &mut Guard) {
+        let now = self.clock.now();
+        let boot_now = boot_time();
         let Some(left) = self.lease.remaining() else {
             return;
         };
-        let now = self.clock.now();
-        let (before, left_before) = self.seen;
-        let is_renewed = left > left_before.saturating_sub(now.since(before));
         self.seen = (now, left);
-        if is_renewed || left_before == left {
-            // Behind our own KILL, before the ttl is over.
-            let after = self.timing.grace + self.timing.reserve / 2;
-            guard.set_deadline(boot_time() + left + after);
+        // Behind our own KILL, before the ttl is over.
+        let deadline = boot_now + left + self.timing.grace + self.timing.reserve / 2;
+        if deadline.saturating_sub(self.told) > NEWS_MIN {
+            self.told = deadline;
+            guard.set_deadline(deadline);
         }
     }
 
@@ -201,7 +207,8 @@ impl Supervisor {
             Some(ending) => Some(ending.reason),
             None => self.lease.ended_reason(),
         };
-        let killed_by_guard = lost.is_some() && leader == LeaderEnd::Signaled(Signal::KILL.as_raw());
+        let killed_by_guard =
+            lost.is_some() && leader == LeaderEnd::Signaled(Signal::KILL.as_raw());
         WorkEnd {
             leader,
             lost,

@@ -17,7 +17,8 @@ impl Terminal {
     pub(crate) fn of_foreground() -> Option<Self> {
         let stdin = io::stdin();
         let own_group = getpgrp();
-        let is_ours = stdin.is_terminal() && tcgetpgrp(&stdin).is_ok_and(|group| group == own_group);
+        let is_ours =
+            stdin.is_terminal() && tcgetpgrp(&stdin).is_ok_and(|group| group == own_group);
         is_ours.then_some(Self { own_group })
     }
 

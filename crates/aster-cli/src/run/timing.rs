@@ -20,6 +20,8 @@ const GRACE_PARTS: u32 = 4;
 /// From KILL to the end of the ttl, for the kernel to end the group.
 const RESERVE_MAX: Duration = Duration::from_secs(1);
 const RESERVE_PARTS: u32 = 10;
+/// The engine wants a margin of at least this part, because two clocks may differ that much in rate.
+const MARGIN_PARTS: u32 = 1_000;
 /// How often a renewal can fail before the self-limit.
 const RENEWALS: u32 = 3;
 /// The grace when the serializer has said no already, so that another may own the resource now.
@@ -51,7 +53,7 @@ impl Timing {
         Ok(Self {
             ttl,
             grace: grace.unwrap_or(GRACE.min(ttl / GRACE_PARTS)),
-            reserve: RESERVE_MAX.min(ttl / RESERVE_PARTS),
+            reserve: RESERVE_MAX.min(ttl / RESERVE_PARTS).max(ttl / MARGIN_PARTS),
         })
     }
 
@@ -112,6 +114,9 @@ mod tests {
             FailureKind::InvalidInput
         );
         assert_eq!(timing(30_000, None).unwrap().grace, Duration::from_secs(5));
-        assert_eq!(timing(2_000, None).unwrap().grace, Duration::from_millis(500));
+        assert_eq!(
+            timing(2_000, None).unwrap().grace,
+            Duration::from_millis(500)
+        );
     }
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aster::lease::{ErrorKind, ExpectedRevision, LeaseHandle, Principal, RegisterError, Registers, WriteId};
+use aster::lease::{
+    ErrorKind, ExpectedRevision, LeaseHandle, Principal, RegisterError, Registers, WriteId,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -157,7 +159,10 @@ impl Service {
             };
             Failure::new(
                 FailureKind::LeaseLost,
-                format!("the lease of {} has ended ({why}): stop the work", self.lease.resource()),
+                format!(
+                    "the lease of {} has ended ({why}): stop the work",
+                    self.lease.resource()
+                ),
             )
         })
     }

@@ -1,0 +1,5 @@
+//! Commands that ask once and print. `run` and `demo` have modules of their own.
+
+pub(crate) mod inside;
+pub(crate) mod operate;
+pub(crate) mod read;
