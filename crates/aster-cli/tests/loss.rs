@@ -1,0 +1,183 @@
+//! The lease is lost: the command's process group is gone before anyone else is granted.
+
+mod support;
+
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+use rustix::process::Signal;
+use support::{CATALOG, Running, Sandbox, eventually, lives, tell_pid};
+
+/// A child and a grandchild that do not listen to TERM, and work for as long as they live.
+fn stubborn() -> String {
+    format!(
+        r#"trap '' TERM
+           sh -c '{}; while :; do sleep 0.05; done' & {}; while :; do sleep 0.05; done"#,
+        tell_pid("grandchild"),
+        tell_pid("child"),
+    )
+}
+
+/// Asks as worker B until it is granted. What B's command sees of A's processes at that moment comes back:
+/// the names of those that still live.
+fn take_over(sandbox: &Sandbox, watched: &[&str], then: &str) -> String {
+    let pids: Vec<_> = watched
+        .iter()
+        .map(|name| format!("{name}:{}", sandbox.wait_for_pid(name)))
+        .collect();
+    let script = format!(
+        r#"for pair in {}; do
+             state=$(sed 's/.*) //' /proc/${{pair#*:}}/stat 2>/dev/null | cut -c1)
+             case "$state" in ""|Z|X) ;; *) echo "${{pair%:*}}";; esac
+           done; {then}"#,
+        pids.join(" ")
+    );
+    let mut seen = String::new();
+    eventually("B is granted", || {
+        let finished = sandbox.run_script("b", "30s", &script).finish();
+        match finished.code {
+            Some(0) => {
+                seen = finished.stdout;
+                true
+            }
+            Some(75) => false,
+            _ => panic!("{finished:?}"),
+        }
+    });
+    seen
+}
+
+fn start_stubborn(sandbox: &Sandbox, ttl: &str) -> Running {
+    let run = sandbox.run_script("a", ttl, &stubborn());
+    sandbox.wait_for("child");
+    sandbox.wait_for("grandchild");
+    run
+}
+
+#[test]
+fn revoked_the_command_is_told_to_end_then_killed_and_the_exit_code_is_76() {
+    let sandbox = Sandbox::new();
+    let run = start_stubborn(&sandbox, "6s");
+    let revoked = sandbox.aster_as("b", &["revoke", "--json", CATALOG]).exits(0).json();
+    assert_eq!((&revoked["outcome"], &revoked["epoch"]), (&"revoked".into(), &1.into()));
+    let finished = run.finish().exits(76);
+    assert!(finished.stderr.contains("revoked"), "{finished:?}");
+    assert!(finished.stderr.contains("killed"), "{finished:?}");
+    assert!(!lives(sandbox.wait_for_pid("child")));
+    assert!(!lives(sandbox.wait_for_pid("grandchild")));
+    assert_eq!(sandbox.row()["epoch"], 2);
+}
+
+#[test]
+fn a_write_of_a_revoked_run_is_rejected_whatever_it_believes() {
+    let sandbox = Sandbox::new();
+    // The command does not know yet: it tries at once, and again when it is told to end.
+    let script = format!(
+        r#"trap 'aster put too-late; echo "$?"; exit 0' TERM
+           aster put v1; {}; while ! test -e "$DIR/revoked"; do sleep 0.01; done
+           aster put zombie; echo "$?"; while :; do sleep 0.05; done"#,
+        tell_pid("pid")
+    );
+    let run = sandbox.run_script("a", "6s", &script);
+    sandbox.wait_for("pid");
+    sandbox.aster_as("b", &["revoke", CATALOG]).exits(0);
+    sandbox.touch("revoked");
+    let finished = run.finish().exits(76);
+    assert_eq!(finished.stdout, "76\n76\n", "{finished:?}");
+    assert!(finished.stderr.contains("stale fence"), "{finished:?}");
+    assert!(finished.stderr.contains("told to end and did"), "{finished:?}");
+    assert_eq!(sandbox.value(), "v1");
+
+    // The rejected write is in the trail, the second never left the run.
+    let trail = sandbox.aster(&["audit", "--json", CATALOG]).exits(0).json();
+    let events: Vec<_> = trail["records"].as_array().unwrap().iter().collect();
+    let rejected: Vec<_> = events.iter().filter(|event| event["event"] == "rejected").collect();
+    assert_eq!(rejected.len(), 1, "{trail}");
+    assert_eq!((&rejected[0]["epoch_carried"], &rejected[0]["epoch_current"]), (&1.into(), &2.into()));
+}
+
+#[test]
+fn a_run_that_is_killed_takes_its_child_and_grandchild_along() {
+    let sandbox = Sandbox::new();
+    let run = start_stubborn(&sandbox, "3s");
+    assert_eq!(sandbox.private_directories().len(), 1);
+    run.signal(Signal::KILL);
+    assert_eq!(run.wait(), None, "killed by a signal");
+    let (child, grandchild) = (sandbox.wait_for_pid("child"), sandbox.wait_for_pid("grandchild"));
+    eventually("the child is gone", || !lives(child));
+    eventually("the grandchild is gone", || !lives(grandchild));
+    eventually("the socket's directory is gone", || sandbox.private_directories().is_empty());
+    // Nobody released it: the next owner waits for the ttl.
+    let seen = take_over(&sandbox, &["child", "grandchild"], "aster put v2");
+    assert_eq!(seen, "");
+    assert_eq!(sandbox.value(), "v2");
+}
+
+#[test]
+fn a_run_that_is_stopped_past_its_ttl_loses_and_nothing_of_it_is_left_when_another_is_granted() {
+    let sandbox = Sandbox::new();
+    let run = start_stubborn(&sandbox, "2s");
+    run.signal(Signal::STOP);
+    // The run stands still, its children do not: the guard ends them in time.
+    let seen = take_over(&sandbox, &["child", "grandchild"], "aster put v2");
+    assert_eq!(seen, "", "processes of A lived while B owned the resource");
+    run.signal(Signal::CONT);
+    let finished = run.finish().exits(76);
+    assert!(finished.stderr.contains("lost"), "{finished:?}");
+    assert_eq!(sandbox.value(), "v2");
+}
+
+/// Keeps every process from renewing (and from taking over) by holding the lock of the renewals' file.
+fn hold_renewals(sandbox: &Sandbox, for_how_long: impl FnOnce()) {
+    let mut renewals = sandbox.database().into_os_string();
+    renewals.push("-aster");
+    let mut connection = Connection::open(renewals).unwrap();
+    connection.busy_timeout(Duration::from_secs(10)).unwrap();
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    for_how_long();
+    transaction.rollback().unwrap();
+}
+
+#[test]
+fn without_renewals_the_group_is_gone_before_the_ttl_is_over() {
+    let sandbox = Sandbox::new();
+    let run = start_stubborn(&sandbox, "2s");
+    let mut finished = None;
+    hold_renewals(&sandbox, || finished = Some(run.finish()));
+    let finished = finished.unwrap().exits(76);
+    assert!(finished.stderr.contains("no renewal succeeded"), "{finished:?}");
+    assert!(finished.stderr.contains("killed"), "{finished:?}");
+    assert_eq!(take_over(&sandbox, &["child", "grandchild"], "true"), "");
+}
+
+#[test]
+fn a_short_outage_loses_nothing() {
+    let sandbox = Sandbox::new();
+    let script = format!(
+        r#"{}; while ! test -e "$DIR/end"; do sleep 0.01; done; aster put v1"#,
+        tell_pid("pid")
+    );
+    let run = sandbox.run_script("a", "10s", &script);
+    sandbox.wait_for("pid");
+    hold_renewals(&sandbox, || std::thread::sleep(Duration::from_secs(4)));
+    sandbox.touch("end");
+    run.finish().exits(0);
+    assert_eq!(sandbox.value(), "v1");
+    assert_eq!(sandbox.row()["epoch"], 2, "one grant, one release");
+}
+
+#[test]
+fn a_put_outside_a_run_has_no_fence_to_use() {
+    let sandbox = Sandbox::new();
+    for command in [&["put", "x"][..], &["fence"]] {
+        let finished = sandbox.aster(command).exits(64);
+        assert!(finished.stderr.contains("inside a run"), "{finished:?}");
+    }
+    // A command that outlived its run, and still has the variable.
+    let mut command = sandbox.command();
+    command.env("ASTER_SOCKET", sandbox.path("gone")).args(["put", "x"]);
+    let finished = support::start(command).finish().exits(69);
+    assert!(finished.stderr.contains("it may have ended"), "{finished:?}");
+}

@@ -1,0 +1,229 @@
+//! `aster run`: the lease lasts as long as the command, and the command works through the run.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use support::{CATALOG, Sandbox, eventually, lives, tell_pid};
+
+#[test]
+fn a_command_publishes_through_its_run() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .aster(&["run", CATALOG, "--", "aster", "put", "catalog-v1"])
+        .exits(0);
+    assert_eq!(sandbox.value(), "catalog-v1");
+
+    let row = sandbox.row();
+    assert_eq!(row["held"], false, "the lease was released: {row}");
+    assert_eq!(row["epoch"], 2, "release advances the epoch: {row}");
+
+    // The next owner builds on it.
+    let script = r#"old=$(aster get) && aster put "$old+1" && aster get"#;
+    let again = sandbox.run_script("b", "30s", script).finish().exits(0);
+    assert_eq!(again.stdout, "catalog-v1+1");
+    assert_eq!(again.stderr, "", "a run that goes well says nothing of its own");
+}
+
+#[test]
+fn the_command_finds_its_run_and_the_same_store_and_identity() {
+    let sandbox = Sandbox::new();
+    let script = r#"
+        echo "$ASTER_RESOURCE"; test -S "$ASTER_SOCKET" && stat -c %a "$(dirname "$ASTER_SOCKET")"
+        cd / && aster id && aster inspect --json catalog/current && aster fence --json"#;
+    // A relative store and a relative identity, and no `aster` in the PATH.
+    let mut command = sandbox.command();
+    command
+        .env_remove("ASTER_STORE")
+        .env_remove("ASTER_IDENTITY")
+        .env("PATH", "/usr/bin:/bin")
+        .args(["--store", "sqlite:leases.db", "--identity", "identity-a", "run", CATALOG])
+        .args(["--", "sh", "-c", script]);
+    let finished = support::start(command).finish().exits(0);
+    let lines: Vec<_> = finished.stdout.lines().collect();
+    let id = sandbox.aster(&["id"]).exits(0).stdout.trim().to_owned();
+    assert_eq!(lines[..3], [CATALOG, "700", id.as_str()]);
+    let row: serde_json::Value = serde_json::from_str(lines[3]).unwrap();
+    let fence: serde_json::Value = serde_json::from_str(lines[4]).unwrap();
+    assert_eq!((&row["held"], &row["holder"]), (&true.into(), &id.as_str().into()));
+    assert_eq!(fence["epoch"], row["epoch"]);
+    assert_eq!(fence["holder"], row["holder"]);
+    assert_eq!(fence["resource"], CATALOG);
+    assert_eq!(fence["authority"].as_str().unwrap().len(), 32);
+    assert!(sandbox.private_directories().is_empty(), "the socket's directory is removed");
+}
+
+#[test]
+fn put_compares_revisions_when_asked_to() {
+    let sandbox = Sandbox::new();
+    let script = r#"
+        aster put --expect none v1 && aster put --expect 1 --json v2
+        aster put --expect 1 v3; echo "conflict $?"
+        aster put --expect none v3; echo "conflict $?"
+        printf 'from stdin' | aster put - && aster get && echo
+        printf '\377\000' > "$DIR/binary" && aster put --file "$DIR/binary" && aster get --json
+        aster put -- --dashes && aster get && aster put '' && aster get --json"#;
+    let finished = sandbox.run_script("a", "30s", script).finish().exits(0);
+    let lines: Vec<_> = finished.stdout.lines().collect();
+    assert_eq!(
+        lines[0],
+        r#"{"resource":"catalog/current","value_revision":2,"epoch":1}"#
+    );
+    assert_eq!(lines[1..4], ["conflict 1", "conflict 1", "from stdin"]);
+    assert_eq!(
+        lines[4],
+        r#"{"resource":"catalog/current","value_base64":"/wA=","value_revision":4,"epoch":1}"#
+    );
+    assert_eq!(
+        lines[5],
+        r#"--dashes{"resource":"catalog/current","value":"","value_revision":6,"epoch":1}"#
+    );
+}
+
+#[test]
+fn a_resource_that_is_held_denies_and_the_command_does_not_run() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.run_script("a", "30s", &format!("{}; sleep 600", tell_pid("pid")));
+    sandbox.wait_for("pid");
+    let id = sandbox.aster_as("a", &["id"]).exits(0).stdout.trim().to_owned();
+    // Another identity, and the same one again: the grant is the lock, not the name.
+    for worker in ["a", "b"] {
+        let denied = sandbox.run_script(worker, "30s", "touch $DIR/ran").finish().exits(75);
+        assert!(denied.stderr.contains("held by"), "{denied:?}");
+        assert!(denied.stderr.contains(&id), "{denied:?}");
+    }
+    assert!(!sandbox.exists("ran"));
+    let denied = sandbox.aster(&["--json", "run", CATALOG, "--", "true"]).exits(75);
+    assert_eq!(denied.json_error()["kind"], "denied");
+    drop(holder);
+}
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let sandbox = Sandbox::new();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255)] {
+        sandbox.run_script("a", "30s", script).finish().exits(code);
+    }
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130)] {
+        let script = format!("kill -{signal} $$; sleep 600");
+        sandbox.run_script("a", "30s", &script).finish().exits(code);
+    }
+    let missing = sandbox.aster(&["run", CATALOG, "--", "no-such-command"]).exits(127);
+    assert!(missing.stderr.contains("no-such-command"), "{missing:?}");
+    sandbox.touch("not-executable");
+    sandbox.aster(&["run", CATALOG, "--", "./not-executable"]).exits(126);
+    assert_eq!(sandbox.row()["held"], false, "released each time");
+}
+
+#[test]
+fn whoever_is_left_in_the_group_is_killed_before_the_release() {
+    let sandbox = Sandbox::new();
+    let script = r#"
+        sh -c 'trap "" TERM HUP; echo $$ > "$DIR/left.new"; mv "$DIR/left.new" "$DIR/left"; while :; do sleep 600; done' &
+        while ! test -e "$DIR/left"; do sleep 0.01; done; exit 5"#;
+    // Nobody reads the pipes to their end here: a member that lived on would hold them open.
+    let code = sandbox.run_script("a", "30s", script).wait();
+    assert_eq!(code, Some(5));
+    assert!(!lives(sandbox.wait_for_pid("left")));
+    assert_eq!(sandbox.row()["held"], false);
+}
+
+#[test]
+fn a_daemon_of_the_command_has_none_of_our_descriptors() {
+    let sandbox = Sandbox::new();
+    // Leaves the session and the group, closes nothing, and tells what it has.
+    let script = r#"setsid sh -c 'ls -l /proc/self/fd > "$DIR/$NAME.new"; mv "$DIR/$NAME.new" "$DIR/$NAME"; sleep 1' &
+        while ! test -e "$DIR/$NAME"; do sleep 0.01; done"#;
+    let mut plain = std::process::Command::new("sh");
+    plain
+        .args(["-c", script])
+        .env("NAME", "plain")
+        .env("DIR", sandbox.path(""))
+        .stdin(std::process::Stdio::null());
+    assert_eq!(support::start(plain).wait(), Some(0));
+    let mut run = sandbox.command();
+    run.env("NAME", "run").args(["run", CATALOG, "--", "sh", "-c", script]);
+    assert_eq!(support::start(run).wait(), Some(0));
+
+    let descriptors = |name: &str| -> BTreeSet<String> {
+        let listing = sandbox.wait_for(name);
+        let names = listing.lines().filter_map(|line| line.split(" -> ").next());
+        names
+            .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+            .filter(|name| name.parse::<u32>().is_ok())
+            .collect()
+    };
+    assert_eq!(descriptors("run"), descriptors("plain"));
+    let listing = sandbox.wait_for("run");
+    for ours in ["leases.db", "socket:", "anon_inode"] {
+        assert!(!listing.contains(ours), "{ours}: {listing}");
+    }
+}
+
+#[test]
+fn a_store_that_fails_while_acquiring_keeps_the_work_from_running() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("garbage.db"), "this is no database at all, not even nearly".repeat(100))
+        .unwrap();
+    fs::create_dir(sandbox.path("directory.db")).unwrap();
+    for (url, code) in [
+        (format!("sqlite:{}", sandbox.path("garbage.db").display()), 74),
+        (format!("sqlite:{}", sandbox.path("directory.db").display()), 64),
+        (format!("sqlite:{}", sandbox.path("missing/leases.db").display()), 69),
+        ("sqlite:".to_owned(), 64),
+        ("etcd://localhost".to_owned(), 64),
+    ] {
+        let finished = sandbox
+            .aster(&["--store", &url, "run", CATALOG, "--", "touch", "ran"])
+            .exits(code);
+        assert!(finished.stderr.starts_with("aster: "), "{finished:?}");
+        assert!(!sandbox.exists("ran"), "{url}");
+    }
+}
+
+#[test]
+fn a_run_inside_a_run_holds_both() {
+    let sandbox = Sandbox::new();
+    let script = r#"aster run other -- sh -c 'aster put inner && aster list --held --json' && aster put outer"#;
+    let finished = sandbox.run_script("a", "30s", script).finish().exits(0);
+    let resources = &finished.json()["resources"];
+    assert_eq!(resources[0]["resource"], CATALOG);
+    assert_eq!(resources[1]["resource"], "other");
+    assert_eq!(sandbox.value(), "outer");
+    assert_eq!(sandbox.aster(&["get", "other"]).exits(0).stdout, "inner");
+}
+
+#[test]
+fn a_memory_store_lives_as_long_as_the_run() {
+    let sandbox = Sandbox::new();
+    let script = "aster put hello && aster get";
+    let finished = sandbox
+        .aster(&["--store", "memory:", "run", CATALOG, "--", "sh", "-c", script])
+        .exits(0);
+    assert_eq!(finished.stdout, "hello");
+}
+
+#[test]
+fn verbose_says_what_happens_and_the_default_store_is_private() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command();
+    command
+        .env_remove("ASTER_STORE")
+        .env_remove("ASTER_IDENTITY")
+        .env_remove("XDG_DATA_HOME")
+        .env_remove("XDG_CONFIG_HOME")
+        .args(["run", "--verbose", CATALOG, "--", "true"]);
+    let finished = support::start(command).finish().exits(0);
+    assert!(finished.stderr.contains("holding catalog/current at epoch 1"), "{finished:?}");
+    assert!(finished.stderr.contains("released catalog/current"), "{finished:?}");
+    for (name, mode) in [
+        (".local/share/aster", 0o700),
+        (".config/aster", 0o700),
+        (".config/aster/identity", 0o600),
+    ] {
+        assert_eq!(support::mode_of(&sandbox.path(name)), mode, "{name}");
+    }
+    assert!(sandbox.exists(".local/share/aster/leases.db"));
+    eventually("the guard has gone", || sandbox.private_directories().is_empty());
+}
