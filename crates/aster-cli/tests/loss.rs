@@ -58,8 +58,14 @@ fn start_stubborn(sandbox: &Sandbox, ttl: &str) -> Running {
 fn revoked_the_command_is_told_to_end_then_killed_and_the_exit_code_is_76() {
     let sandbox = Sandbox::new();
     let run = start_stubborn(&sandbox, "6s");
-    let revoked = sandbox.aster_as("b", &["revoke", "--json", CATALOG]).exits(0).json();
-    assert_eq!((&revoked["outcome"], &revoked["epoch"]), (&"revoked".into(), &1.into()));
+    let revoked = sandbox
+        .aster_as("b", &["revoke", "--json", CATALOG])
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&revoked["outcome"], &revoked["epoch"]),
+        (&"revoked".into(), &1.into())
+    );
     let finished = run.finish().exits(76);
     assert!(finished.stderr.contains("revoked"), "{finished:?}");
     assert!(finished.stderr.contains("killed"), "{finished:?}");
@@ -85,15 +91,24 @@ fn a_write_of_a_revoked_run_is_rejected_whatever_it_believes() {
     let finished = run.finish().exits(76);
     assert_eq!(finished.stdout, "76\n76\n", "{finished:?}");
     assert!(finished.stderr.contains("stale fence"), "{finished:?}");
-    assert!(finished.stderr.contains("told to end and did"), "{finished:?}");
+    assert!(
+        finished.stderr.contains("told to end and did"),
+        "{finished:?}"
+    );
     assert_eq!(sandbox.value(), "v1");
 
     // The rejected write is in the trail, the second never left the run.
     let trail = sandbox.aster(&["audit", "--json", CATALOG]).exits(0).json();
     let events: Vec<_> = trail["records"].as_array().unwrap().iter().collect();
-    let rejected: Vec<_> = events.iter().filter(|event| event["event"] == "rejected").collect();
+    let rejected: Vec<_> = events
+        .iter()
+        .filter(|event| event["event"] == "rejected")
+        .collect();
     assert_eq!(rejected.len(), 1, "{trail}");
-    assert_eq!((&rejected[0]["epoch_carried"], &rejected[0]["epoch_current"]), (&1.into(), &2.into()));
+    assert_eq!(
+        (&rejected[0]["epoch_carried"], &rejected[0]["epoch_current"]),
+        (&1.into(), &2.into())
+    );
 }
 
 #[test]
@@ -103,10 +118,15 @@ fn a_run_that_is_killed_takes_its_child_and_grandchild_along() {
     assert_eq!(sandbox.private_directories().len(), 1);
     run.signal(Signal::KILL);
     assert_eq!(run.wait(), None, "killed by a signal");
-    let (child, grandchild) = (sandbox.wait_for_pid("child"), sandbox.wait_for_pid("grandchild"));
+    let (child, grandchild) = (
+        sandbox.wait_for_pid("child"),
+        sandbox.wait_for_pid("grandchild"),
+    );
     eventually("the child is gone", || !lives(child));
     eventually("the grandchild is gone", || !lives(grandchild));
-    eventually("the socket's directory is gone", || sandbox.private_directories().is_empty());
+    eventually("the socket's directory is gone", || {
+        sandbox.private_directories().is_empty()
+    });
     // Nobody released it: the next owner waits for the ttl.
     let seen = take_over(&sandbox, &["child", "grandchild"], "aster put v2");
     assert_eq!(seen, "");
@@ -147,7 +167,10 @@ fn without_renewals_the_group_is_gone_before_the_ttl_is_over() {
     let mut finished = None;
     hold_renewals(&sandbox, || finished = Some(run.finish()));
     let finished = finished.unwrap().exits(76);
-    assert!(finished.stderr.contains("no renewal succeeded"), "{finished:?}");
+    assert!(
+        finished.stderr.contains("no renewal succeeded"),
+        "{finished:?}"
+    );
     assert!(finished.stderr.contains("killed"), "{finished:?}");
     assert_eq!(take_over(&sandbox, &["child", "grandchild"], "true"), "");
 }
@@ -177,7 +200,12 @@ fn a_put_outside_a_run_has_no_fence_to_use() {
     }
     // A command that outlived its run, and still has the variable.
     let mut command = sandbox.command();
-    command.env("ASTER_SOCKET", sandbox.path("gone")).args(["put", "x"]);
+    command
+        .env("ASTER_SOCKET", sandbox.path("gone"))
+        .args(["put", "x"]);
     let finished = support::start(command).finish().exits(69);
-    assert!(finished.stderr.contains("it may have ended"), "{finished:?}");
+    assert!(
+        finished.stderr.contains("it may have ended"),
+        "{finished:?}"
+    );
 }

@@ -23,7 +23,10 @@ fn a_command_publishes_through_its_run() {
     let script = r#"old=$(aster get) && aster put "$old+1" && aster get"#;
     let again = sandbox.run_script("b", "30s", script).finish().exits(0);
     assert_eq!(again.stdout, "catalog-v1+1");
-    assert_eq!(again.stderr, "", "a run that goes well says nothing of its own");
+    assert_eq!(
+        again.stderr, "",
+        "a run that goes well says nothing of its own"
+    );
 }
 
 #[test]
@@ -38,7 +41,14 @@ fn the_command_finds_its_run_and_the_same_store_and_identity() {
         .env_remove("ASTER_STORE")
         .env_remove("ASTER_IDENTITY")
         .env("PATH", "/usr/bin:/bin")
-        .args(["--store", "sqlite:leases.db", "--identity", "identity-a", "run", CATALOG])
+        .args([
+            "--store",
+            "sqlite:leases.db",
+            "--identity",
+            "identity-a",
+            "run",
+            CATALOG,
+        ])
         .args(["--", "sh", "-c", script]);
     let finished = support::start(command).finish().exits(0);
     let lines: Vec<_> = finished.stdout.lines().collect();
@@ -46,12 +56,18 @@ fn the_command_finds_its_run_and_the_same_store_and_identity() {
     assert_eq!(lines[..3], [CATALOG, "700", id.as_str()]);
     let row: serde_json::Value = serde_json::from_str(lines[3]).unwrap();
     let fence: serde_json::Value = serde_json::from_str(lines[4]).unwrap();
-    assert_eq!((&row["held"], &row["holder"]), (&true.into(), &id.as_str().into()));
+    assert_eq!(
+        (&row["held"], &row["holder"]),
+        (&true.into(), &id.as_str().into())
+    );
     assert_eq!(fence["epoch"], row["epoch"]);
     assert_eq!(fence["holder"], row["holder"]);
     assert_eq!(fence["resource"], CATALOG);
     assert_eq!(fence["authority"].as_str().unwrap().len(), 32);
-    assert!(sandbox.private_directories().is_empty(), "the socket's directory is removed");
+    assert!(
+        sandbox.private_directories().is_empty(),
+        "the socket's directory is removed"
+    );
 }
 
 #[test]
@@ -86,15 +102,25 @@ fn a_resource_that_is_held_denies_and_the_command_does_not_run() {
     let sandbox = Sandbox::new();
     let holder = sandbox.run_script("a", "30s", &format!("{}; sleep 600", tell_pid("pid")));
     sandbox.wait_for("pid");
-    let id = sandbox.aster_as("a", &["id"]).exits(0).stdout.trim().to_owned();
+    let id = sandbox
+        .aster_as("a", &["id"])
+        .exits(0)
+        .stdout
+        .trim()
+        .to_owned();
     // Another identity, and the same one again: the grant is the lock, not the name.
     for worker in ["a", "b"] {
-        let denied = sandbox.run_script(worker, "30s", "touch $DIR/ran").finish().exits(75);
+        let denied = sandbox
+            .run_script(worker, "30s", "touch $DIR/ran")
+            .finish()
+            .exits(75);
         assert!(denied.stderr.contains("held by"), "{denied:?}");
         assert!(denied.stderr.contains(&id), "{denied:?}");
     }
     assert!(!sandbox.exists("ran"));
-    let denied = sandbox.aster(&["--json", "run", CATALOG, "--", "true"]).exits(75);
+    let denied = sandbox
+        .aster(&["--json", "run", CATALOG, "--", "true"])
+        .exits(75);
     assert_eq!(denied.json_error()["kind"], "denied");
     drop(holder);
 }
@@ -109,10 +135,14 @@ fn the_exit_code_is_the_commands_own() {
         let script = format!("kill -{signal} $$; sleep 600");
         sandbox.run_script("a", "30s", &script).finish().exits(code);
     }
-    let missing = sandbox.aster(&["run", CATALOG, "--", "no-such-command"]).exits(127);
+    let missing = sandbox
+        .aster(&["run", CATALOG, "--", "no-such-command"])
+        .exits(127);
     assert!(missing.stderr.contains("no-such-command"), "{missing:?}");
     sandbox.touch("not-executable");
-    sandbox.aster(&["run", CATALOG, "--", "./not-executable"]).exits(126);
+    sandbox
+        .aster(&["run", CATALOG, "--", "./not-executable"])
+        .exits(126);
     assert_eq!(sandbox.row()["held"], false, "released each time");
 }
 
@@ -143,7 +173,8 @@ fn a_daemon_of_the_command_has_none_of_our_descriptors() {
         .stdin(std::process::Stdio::null());
     assert_eq!(support::start(plain).wait(), Some(0));
     let mut run = sandbox.command();
-    run.env("NAME", "run").args(["run", CATALOG, "--", "sh", "-c", script]);
+    run.env("NAME", "run")
+        .args(["run", CATALOG, "--", "sh", "-c", script]);
     assert_eq!(support::start(run).wait(), Some(0));
 
     let descriptors = |name: &str| -> BTreeSet<String> {
@@ -164,13 +195,25 @@ fn a_daemon_of_the_command_has_none_of_our_descriptors() {
 #[test]
 fn a_store_that_fails_while_acquiring_keeps_the_work_from_running() {
     let sandbox = Sandbox::new();
-    fs::write(sandbox.path("garbage.db"), "this is no database at all, not even nearly".repeat(100))
-        .unwrap();
+    fs::write(
+        sandbox.path("garbage.db"),
+        "this is no database at all, not even nearly".repeat(100),
+    )
+    .unwrap();
     fs::create_dir(sandbox.path("directory.db")).unwrap();
     for (url, code) in [
-        (format!("sqlite:{}", sandbox.path("garbage.db").display()), 74),
-        (format!("sqlite:{}", sandbox.path("directory.db").display()), 64),
-        (format!("sqlite:{}", sandbox.path("missing/leases.db").display()), 69),
+        (
+            format!("sqlite:{}", sandbox.path("garbage.db").display()),
+            74,
+        ),
+        (
+            format!("sqlite:{}", sandbox.path("directory.db").display()),
+            64,
+        ),
+        (
+            format!("sqlite:{}", sandbox.path("missing/leases.db").display()),
+            69,
+        ),
         ("sqlite:".to_owned(), 64),
         ("etcd://localhost".to_owned(), 64),
     ] {
@@ -199,7 +242,9 @@ fn a_memory_store_lives_as_long_as_the_run() {
     let sandbox = Sandbox::new();
     let script = "aster put hello && aster get";
     let finished = sandbox
-        .aster(&["--store", "memory:", "run", CATALOG, "--", "sh", "-c", script])
+        .aster(&[
+            "--store", "memory:", "run", CATALOG, "--", "sh", "-c", script,
+        ])
         .exits(0);
     assert_eq!(finished.stdout, "hello");
 }
@@ -215,8 +260,16 @@ fn verbose_says_what_happens_and_the_default_store_is_private() {
         .env_remove("XDG_CONFIG_HOME")
         .args(["run", "--verbose", CATALOG, "--", "true"]);
     let finished = support::start(command).finish().exits(0);
-    assert!(finished.stderr.contains("holding catalog/current at epoch 1"), "{finished:?}");
-    assert!(finished.stderr.contains("released catalog/current"), "{finished:?}");
+    assert!(
+        finished
+            .stderr
+            .contains("holding catalog/current at epoch 1"),
+        "{finished:?}"
+    );
+    assert!(
+        finished.stderr.contains("released catalog/current"),
+        "{finished:?}"
+    );
     for (name, mode) in [
         (".local/share/aster", 0o700),
         (".config/aster", 0o700),
@@ -225,5 +278,7 @@ fn verbose_says_what_happens_and_the_default_store_is_private() {
         assert_eq!(support::mode_of(&sandbox.path(name)), mode, "{name}");
     }
     assert!(sandbox.exists(".local/share/aster/leases.db"));
-    eventually("the guard has gone", || sandbox.private_directories().is_empty());
+    eventually("the guard has gone", || {
+        sandbox.private_directories().is_empty()
+    });
 }

@@ -27,7 +27,11 @@ fn the_lease_is_released_only_when_the_command_is_gone() {
         run.signal(signal);
         sandbox.wait_for("told");
         let row = sandbox.row();
-        assert_eq!((&row["held"], &row["epoch"]), (&true.into(), &1.into()), "{name}");
+        assert_eq!(
+            (&row["held"], &row["epoch"]),
+            (&true.into(), &1.into()),
+            "{name}"
+        );
         sandbox.run_script("b", "30s", "true").finish().exits(75);
         assert!(lives(pid), "{name}");
 
@@ -62,7 +66,10 @@ fn the_whole_group_hears_the_signal() {
         tell_pid("child")
     );
     let run = sandbox.run_script("a", "30s", &script);
-    let (child, grandchild) = (sandbox.wait_for_pid("child"), sandbox.wait_for_pid("grandchild"));
+    let (child, grandchild) = (
+        sandbox.wait_for_pid("child"),
+        sandbox.wait_for_pid("grandchild"),
+    );
     run.signal(Signal::TERM);
     assert_eq!(run.wait(), Some(143));
     assert!(!lives(child) && !lives(grandchild));
@@ -71,7 +78,10 @@ fn the_whole_group_hears_the_signal() {
 #[test]
 fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     let sandbox = Sandbox::new();
-    let script = format!(r#"{}; while ! test -e "$DIR/end"; do sleep 0.01; done"#, tell_pid("pid"));
+    let script = format!(
+        r#"{}; while ! test -e "$DIR/end"; do sleep 0.01; done"#,
+        tell_pid("pid")
+    );
     let mut nohup = sandbox.command();
     let mut shell = std::process::Command::new("sh");
     for (name, value) in nohup.get_envs() {
@@ -82,7 +92,10 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     }
     nohup.arg("unused");
     shell
-        .args(["-c", r#"trap '' HUP; exec "$0" run catalog/current -- sh -c "$1""#])
+        .args([
+            "-c",
+            r#"trap '' HUP; exec "$0" run catalog/current -- sh -c "$1""#,
+        ])
         .args([support::ASTER, &script])
         .stdin(std::process::Stdio::null());
     let run = support::start(shell);

@@ -57,9 +57,13 @@ impl Finished {
     #[track_caller]
     pub(crate) fn json_error(&self) -> Value {
         assert_eq!(self.stdout, "", "{self:?}");
-        let document: Value = serde_json::from_str(&self.stderr)
-            .unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        assert_eq!(document["error"]["exit_code"], self.code.unwrap(), "{self:?}");
+        let document: Value =
+            serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        assert_eq!(
+            document["error"]["exit_code"],
+            self.code.unwrap(),
+            "{self:?}"
+        );
         document["error"].clone()
     }
 }
@@ -166,7 +170,10 @@ impl Sandbox {
             command.env_remove(variable);
         }
         command
-            .env("ASTER_STORE", format!("sqlite:{}", self.database().display()))
+            .env(
+                "ASTER_STORE",
+                format!("sqlite:{}", self.database().display()),
+            )
             .env("ASTER_IDENTITY", self.path(&format!("identity-{worker}")))
             .env("TMPDIR", self.path("tmp"))
             .env("DIR", self.directory.path())
@@ -205,7 +212,10 @@ impl Sandbox {
     /// `aster run` with a shell script, in which `$DIR` is the sandbox.
     #[track_caller]
     pub(crate) fn run_script(&self, worker: &str, ttl: &str, script: &str) -> Running {
-        self.start_as(worker, &["run", "--ttl", ttl, CATALOG, "--", "sh", "-c", script])
+        self.start_as(
+            worker,
+            &["run", "--ttl", ttl, CATALOG, "--", "sh", "-c", script],
+        )
     }
 
     /// The row as `aster inspect --json` shows it.
@@ -227,7 +237,10 @@ impl Sandbox {
     #[track_caller]
     pub(crate) fn wait_for(&self, name: &str) -> String {
         eventually(&format!("{name} exists"), || self.exists(name));
-        fs::read_to_string(self.path(name)).unwrap().trim().to_owned()
+        fs::read_to_string(self.path(name))
+            .unwrap()
+            .trim()
+            .to_owned()
     }
 
     #[track_caller]
@@ -268,7 +281,10 @@ pub(crate) fn lives(pid: i32) -> bool {
     }
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => {
-            let state = stat[stat.rfind(')').unwrap() + 1..].trim_start().chars().next();
+            let state = stat[stat.rfind(')').unwrap() + 1..]
+                .trim_start()
+                .chars()
+                .next();
             !matches!(state, Some('Z' | 'X'))
         }
         Err(_) => false,
