@@ -95,16 +95,30 @@ pub(crate) enum Command {
     /// Print a shell's completion script
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions { shell: Shell },
+}
 
+/// What the program asks of itself. Not part of the command line: not in its help, completions or promises.
+#[derive(Debug, Parser)]
+#[command(name = "aster")]
+pub(crate) enum InternalCommand {
     /// Becomes the command of a run, once the run says so.
-    #[command(name = "__launch", hide = true)]
+    #[command(name = "__launch")]
     Launch(LaunchArguments),
     /// Kills the command's process group when the run is gone or its lease has run out.
-    #[command(name = "__guard", hide = true)]
+    #[command(name = "__guard")]
     Guard,
     /// A worker of the demo.
-    #[command(name = "__demo-worker", hide = true)]
+    #[command(name = "__demo-worker")]
     DemoWorker(DemoWorkerArguments),
+}
+
+impl InternalCommand {
+    /// Whether the arguments of this process name one.
+    pub(crate) fn is_meant() -> bool {
+        std::env::args_os()
+            .nth(1)
+            .is_some_and(|command| command.as_encoded_bytes().starts_with(b"__"))
+    }
 }
 
 const RUN_EXAMPLES: &str = "\

@@ -27,13 +27,16 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use arguments::{Arguments, ColorChoice, Command, StoreCommand};
+use arguments::{Arguments, ColorChoice, Command, InternalCommand, StoreCommand};
 use commands::{inside, operate, read};
 use context::Context;
 use failure::{Failure, FailureKind};
 use output::Output;
 
 fn main() -> ExitCode {
+    if InternalCommand::is_meant() {
+        return internal();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
@@ -44,6 +47,28 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             context.output.failure(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+fn internal() -> ExitCode {
+    let command = match InternalCommand::try_parse() {
+        Ok(command) => command,
+        Err(error) => return usage(&error),
+    };
+    let result = match &command {
+        InternalCommand::Launch(arguments) => run::launch::launch(arguments),
+        InternalCommand::Guard => {
+            run::guard::guard();
+            Ok(0)
+        }
+        InternalCommand::DemoWorker(arguments) => done(block_on(demo::worker::work(arguments))),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            output::complain(&failure.message);
             failure.exit_code()
         }
     }
@@ -100,12 +125,6 @@ fn command(context: &Context, command: &Command) -> Result<u8, Failure> {
         Command::Demo(arguments) => done(demo::demo(context, arguments)),
         Command::Store(StoreCommand::Adopt(arguments)) => done(operate::adopt(context, arguments)),
         Command::Completions { shell } => done(operate::completions(*shell)),
-        Command::Launch(arguments) => run::launch::launch(arguments),
-        Command::Guard => {
-            run::guard::guard();
-            Ok(0)
-        }
-        Command::DemoWorker(arguments) => done(block_on(demo::worker::work(arguments))),
     }
 }
 

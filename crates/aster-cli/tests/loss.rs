@@ -47,6 +47,17 @@ fn take_over(sandbox: &Sandbox, watched: &[&str], then: &str) -> String {
     seen
 }
 
+/// A process that nobody guards: what [`take_over`] sees if it is not ended.
+fn start_unguarded(sandbox: &Sandbox) -> Running {
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", &format!("{}; exec sleep 600", tell_pid("control"))])
+        .env("DIR", sandbox.path(""));
+    let control = support::start(command);
+    sandbox.wait_for("control");
+    control
+}
+
 fn start_stubborn(sandbox: &Sandbox, ttl: &str) -> Running {
     let run = sandbox.run_script("a", ttl, &stubborn());
     sandbox.wait_for("child");
@@ -128,8 +139,7 @@ fn a_run_that_is_killed_takes_its_child_and_grandchild_along() {
         sandbox.private_directories().is_empty()
     });
     // Nobody released it: the next owner waits for the ttl.
-    let seen = take_over(&sandbox, &["child", "grandchild"], "aster put v2");
-    assert_eq!(seen, "");
+    take_over(&sandbox, &[], "aster put v2");
     assert_eq!(sandbox.value(), "v2");
 }
 
@@ -138,9 +148,18 @@ fn a_run_that_is_stopped_past_its_ttl_loses_and_nothing_of_it_is_left_when_anoth
     let sandbox = Sandbox::new();
     let run = start_stubborn(&sandbox, "2s");
     run.signal(Signal::STOP);
-    // The run stands still, its children do not: the guard ends them in time.
-    let seen = take_over(&sandbox, &["child", "grandchild"], "aster put v2");
-    assert_eq!(seen, "", "processes of A lived while B owned the resource");
+    // The run stands still, its children do not: the guard ends them in time. The control shows that a
+    // process which nobody ended would be seen.
+    let _control = start_unguarded(&sandbox);
+    let seen = take_over(
+        &sandbox,
+        &["child", "grandchild", "control"],
+        "aster put v2",
+    );
+    assert_eq!(
+        seen, "control\n",
+        "processes of A that live while B owns the resource"
+    );
     run.signal(Signal::CONT);
     let finished = run.finish().exits(76);
     assert!(finished.stderr.contains("lost"), "{finished:?}");
@@ -162,17 +181,40 @@ fn hold_renewals(sandbox: &Sandbox, for_how_long: impl FnOnce()) {
 
 #[test]
 fn without_renewals_the_group_is_gone_before_the_ttl_is_over() {
+    const TTL: Duration = Duration::from_secs(4);
     let sandbox = Sandbox::new();
-    let run = start_stubborn(&sandbox, "2s");
+    // The last sign of life, on the clock that counts the ttl: seconds since the machine started.
+    let sign_of_life = r#"read -r up _ < /proc/uptime; echo "$up" > "$DIR/$NAME.new"; mv "$DIR/$NAME.new" "$DIR/$NAME""#;
+    let script = format!(
+        r#"trap '' TERM
+           NAME=grandchild sh -c 'while :; do {sign_of_life}; done' &
+           NAME=child; while :; do {sign_of_life}; done"#
+    );
+    let run = sandbox.run_script("a", "4s", &script);
+    sandbox.wait_for("child");
+    sandbox.wait_for("grandchild");
     let mut finished = None;
-    hold_renewals(&sandbox, || finished = Some(run.finish()));
+    let mut cut_off = Duration::ZERO;
+    hold_renewals(&sandbox, || {
+        cut_off = aster::lease::clock::boot_time();
+        finished = Some(run.finish());
+    });
     let finished = finished.unwrap().exits(76);
     assert!(
         finished.stderr.contains("no renewal succeeded"),
         "{finished:?}"
     );
     assert!(finished.stderr.contains("killed"), "{finished:?}");
-    assert_eq!(take_over(&sandbox, &["child", "grandchild"], "true"), "");
+    // Every renewal that succeeded was sent before the cut.
+    for name in ["child", "grandchild"] {
+        let last: f64 = sandbox.wait_for(name).parse().unwrap();
+        let last = Duration::from_secs_f64(last);
+        assert!(
+            last < cut_off + TTL,
+            "{name} lived at {last:?}, cut off at {cut_off:?}"
+        );
+        assert!(last > cut_off, "{name} worked on while the lease lasted");
+    }
 }
 
 #[test]

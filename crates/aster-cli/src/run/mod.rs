@@ -43,6 +43,9 @@ use timing::Timing;
 /// How long a run that was told to stop waits for the answer to its acquire, to give the grant back.
 const ACQUIRE_AFTER_SIGNAL: Duration = Duration::from_secs(5);
 
+/// How long the end of a run waits for the store to close.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
 /// Answers the exit code of the command.
 pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<u8, Failure> {
     let timing = Timing::new(arguments.ttl, arguments.grace)?;
@@ -78,7 +81,21 @@ pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<u
         identity: &identity,
     };
     let work = held.work(service, &mut signals).await;
-    conclude(context, &lease, work, remark).await
+    let end = conclude(context, &lease, work, remark).await;
+    close(store, lease).await;
+    end
+}
+
+/// Closing writes out what the store still has to note. A store that is stuck must not keep us: the lease
+/// is over, and the exit code is waited for.
+async fn close(store: Store, lease: Arc<LeaseHandle>) {
+    // The renewal's task ends first, so that the store's last owner is the one on the blocking thread.
+    drop(lease);
+    tokio::task::yield_now().await;
+    let closing = tokio::task::spawn_blocking(move || drop(store));
+    if timeout(CLOSE_WAIT, closing).await.is_err() {
+        tracing::debug!("the store did not close in time");
+    }
 }
 
 enum Acquired {

@@ -21,7 +21,7 @@ use crate::locations;
 /// Connections served at once; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a peer may take to send its request or to take its answer.
-const PEER_WAIT: Duration = Duration::from_secs(10);
+const PEER_WAIT: Duration = Duration::from_secs(5);
 /// How often a put is sent to a store that says that trying again may help.
 const PUT_ATTEMPTS_MAX: u32 = 6;
 /// The pause before the second attempt; it doubles with each.

@@ -72,6 +72,11 @@ impl Finished {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
+    #[track_caller]
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        Self(Some(command.spawn().unwrap()))
+    }
+
     pub(crate) fn id(&self) -> i32 {
         self.0.as_ref().unwrap().id().try_into().unwrap()
     }
@@ -262,7 +267,7 @@ impl Sandbox {
 #[track_caller]
 pub(crate) fn start(mut command: Command) -> Running {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running(Some(command.spawn().unwrap()))
+    Running::spawn(command)
 }
 
 /// In a script: writes the shell's process id to `$DIR/NAME`, whole or not at all.
