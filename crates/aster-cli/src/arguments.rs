@@ -16,13 +16,23 @@ use crate::failure::EXIT_CODES;
 /// A write by a worker whose ownership has ended is rejected by the resource, whatever the worker
 /// believes and however late the write arrives.
 #[derive(Debug, Parser)]
-#[command(name = "aster", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "aster", version, after_help = after_help(), disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: GlobalOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+fn after_help() -> String {
+    format!("{EXIT_CODES}\n\n{ENVIRONMENT}")
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  ASTER_STORE, ASTER_IDENTITY  as --store and --identity
+  ASTER_LOG                    error, warn (the default), info, debug or trace: what is logged to stderr
+  ASTER_SOCKET, ASTER_RESOURCE set by `run` for its command";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]

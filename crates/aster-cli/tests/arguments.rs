@@ -1,4 +1,8 @@
 //! What the program accepts, refuses and prints, and with which exit code.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 

@@ -1,4 +1,8 @@
 //! The demo shows what it announces, and would say so if it did not.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 

@@ -1,4 +1,8 @@
 //! The identity file: private, whole, and refused when it is not.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 

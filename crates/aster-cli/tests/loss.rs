@@ -1,10 +1,14 @@
 //! The lease is lost: the command's process group is gone before anyone else is granted.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 
 use std::time::Duration;
 
-use rusqlite::{Connection, TransactionBehavior};
+use aster::sqlite::rusqlite::{Connection, TransactionBehavior};
 use rustix::process::Signal;
 use support::{CATALOG, Running, Sandbox, eventually, lives, tell_pid};
 
@@ -224,13 +228,82 @@ fn a_short_outage_loses_nothing() {
         r#"{}; while ! test -e "$DIR/end"; do sleep 0.01; done; aster put v1"#,
         tell_pid("pid")
     );
-    let run = sandbox.run_script("a", "10s", &script);
+    let arguments = [
+        "run", "--ttl", "10s", "--grace", "100ms", CATALOG, "--", "sh", "-c", &script,
+    ];
+    let run = sandbox.start(&arguments);
     sandbox.wait_for("pid");
     hold_renewals(&sandbox, || std::thread::sleep(Duration::from_secs(4)));
     sandbox.touch("end");
     run.finish().exits(0);
     assert_eq!(sandbox.value(), "v1");
     assert_eq!(sandbox.row()["epoch"], 2, "one grant, one release");
+}
+
+#[test]
+fn a_write_loop_that_stands_still_for_three_ttls_writes_nothing_afterwards() {
+    let sandbox = Sandbox::new();
+    let script = format!(
+        r#"trap '' TERM; {}; i=0
+           while i=$((i+1)); do aster put "a-$i" || echo "$?" >> "$DIR/refused"; done"#,
+        tell_pid("child")
+    );
+    let run = sandbox.run_script("a", "1s", &script);
+    let child = sandbox.wait_for_pid("child");
+    eventually("A writes", || {
+        sandbox.aster(&["get", CATALOG]).stdout.starts_with("a-")
+    });
+    // Everything of A stands still, its guard too: nobody is left to end the loop in time.
+    let guard = guard_of(run.id());
+    for pid in [guard, run.id(), -child] {
+        stop(pid);
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    take_over(&sandbox, &[], "aster put b");
+    // The loop goes on before its run does, so that writes are waiting for the run.
+    continue_process(-child);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(sandbox.value(), "b");
+    continue_process(run.id());
+    continue_process(guard);
+    let finished = run.finish().exits(76);
+    assert_eq!(
+        finished.stderr.matches(" was lost: ").count(),
+        1,
+        "{finished:?}"
+    );
+    assert_eq!(sandbox.value(), "b", "no write of A lands after B's");
+    assert!(!lives(child));
+}
+
+fn guard_of(run: i32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    let mut pids = children
+        .split_whitespace()
+        .map(|pid| pid.parse::<i32>().unwrap());
+    pids.find(|pid| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        String::from_utf8_lossy(&command).contains("__guard")
+    })
+    .unwrap()
+}
+
+/// Stops a process, or with a negative id a whole group.
+fn stop(pid: i32) {
+    signal_any(pid, Signal::STOP);
+}
+
+fn continue_process(pid: i32) {
+    signal_any(pid, Signal::CONT);
+}
+
+fn signal_any(pid: i32, signal: Signal) {
+    use rustix::process::{Pid, kill_process, kill_process_group};
+    let id = Pid::from_raw(pid.abs()).unwrap();
+    match pid < 0 {
+        true => kill_process_group(id, signal).unwrap(),
+        false => kill_process(id, signal).unwrap(),
+    }
 }
 
 #[test]

@@ -1,4 +1,8 @@
 //! What an operator does: revoke with its options, adopt a copied store, read the trail.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 
@@ -180,7 +184,7 @@ fn values_and_ids_of_grants_and_writes_are_in_no_log() {
         assert!(!finished.stderr.contains(secret), "{finished:?}");
     }
     // Whoever knew the id of a grant could ask for it again.
-    let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+    let database = aster::sqlite::rusqlite::Connection::open(sandbox.database()).unwrap();
     let ids: Vec<Vec<u8>> = database
         .prepare("SELECT grant_id FROM aster_rows UNION ALL SELECT write_id FROM aster_registers")
         .unwrap()

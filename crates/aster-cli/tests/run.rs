@@ -1,10 +1,15 @@
 //! `aster run`: the lease lasts as long as the command, and the command works through the run.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
 
+use aster::sqlite::rusqlite::{Connection, TransactionBehavior};
 use support::{CATALOG, Sandbox, eventually, lives, tell_pid};
 
 #[test]
@@ -223,6 +228,22 @@ fn a_store_that_fails_while_acquiring_keeps_the_work_from_running() {
         assert!(finished.stderr.starts_with("aster: "), "{finished:?}");
         assert!(!sandbox.exists("ran"), "{url}");
     }
+}
+
+#[test]
+fn a_store_that_others_keep_busy_is_unreachable_and_the_work_does_not_run() {
+    let sandbox = Sandbox::new();
+    sandbox.aster(&["run", CATALOG, "--", "true"]).exits(0);
+    let mut connection = Connection::open(sandbox.database()).unwrap();
+    let lock = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    let script = "touch $DIR/ran";
+    let finished = sandbox.run_script("a", "1s", script).finish().exits(69);
+    assert!(finished.stderr.contains("again"), "{finished:?}");
+    lock.rollback().unwrap();
+    assert!(!sandbox.exists("ran"));
+    sandbox.run_script("b", "1s", script).finish().exits(0);
 }
 
 #[test]

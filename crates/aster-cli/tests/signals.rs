@@ -1,9 +1,14 @@
 //! HUP, INT, QUIT and TERM to a run.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 
+use aster::sqlite::rusqlite::{Connection, TransactionBehavior};
 use rustix::process::Signal;
-use support::{Sandbox, lives, tell_pid};
+use support::{Sandbox, eventually, lives, tell_pid};
 
 const SIGNALS: [(Signal, &str); 4] = [
     (Signal::HUP, "HUP"),
@@ -73,6 +78,36 @@ fn the_whole_group_hears_the_signal() {
     run.signal(Signal::TERM);
     assert_eq!(run.wait(), Some(143));
     assert!(!lives(child) && !lives(grandchild));
+}
+
+#[test]
+fn a_run_that_is_told_to_end_while_it_acquires_runs_nothing_and_leaves_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.run_script("b", "30s", "true").finish().exits(0);
+    let mut connection = Connection::open(sandbox.database()).unwrap();
+    let lock = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    let run = sandbox.run_script("a", "30s", "touch $DIR/ran");
+    eventually("the run listens to TERM", || {
+        catches(run.id(), Signal::TERM)
+    });
+    run.signal(Signal::TERM);
+    lock.rollback().unwrap();
+    run.finish().exits(143);
+    assert!(!sandbox.exists("ran"));
+    assert_eq!(sandbox.row()["held"], false);
+}
+
+/// Whether a process has a handler for the signal: `SigCgt` of its status.
+fn catches(pid: i32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .unwrap();
+    let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+    mask & (1 << (signal.as_raw() - 1)) != 0
 }
 
 #[test]

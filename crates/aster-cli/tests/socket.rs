@@ -1,4 +1,8 @@
 //! The private socket: bounded, private, and unmoved by nonsense.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 

@@ -1,4 +1,8 @@
 //! A run on a terminal: its command is in the foreground, and the terminal is given back.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 mod support;
 

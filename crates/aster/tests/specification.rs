@@ -1,4 +1,9 @@
 //! The specification's own text as tests, by its section titles.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a failure here is a failure of the test"
+)]
 
 #[path = "specification/catalog.rs"]
 mod catalog;

@@ -13,7 +13,7 @@ use aster::lease::{
     LeaseSnapshot, Principal, SerializerError, TransitionOutcome,
 };
 use aster::sqlite::SqliteSerializer;
-use rusqlite::{Connection, TransactionBehavior};
+use aster::sqlite::rusqlite::{self, Connection, TransactionBehavior};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};

@@ -7,11 +7,15 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
 };
 
+use crate::failure::FailureKind;
+
 /// How the group's leader, the command itself, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaderEnd {
     Exited(i32),
     Signaled(i32),
+    /// The system did not tell.
+    Unknown,
 }
 
 impl LeaderEnd {
@@ -20,6 +24,7 @@ impl LeaderEnd {
         match self {
             LeaderEnd::Exited(code) => code.to_le_bytes()[0],
             LeaderEnd::Signaled(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            LeaderEnd::Unknown => FailureKind::Internal.exit_code(),
         }
     }
 }
@@ -70,7 +75,7 @@ impl Group {
             let end = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => LeaderEnd::Exited(code),
                 (None, Some(signal)) => LeaderEnd::Signaled(signal),
-                (None, None) => LeaderEnd::Exited(i32::from(u8::MAX)),
+                (None, None) => LeaderEnd::Unknown,
             };
             return Ok(Some(LeaderNews::Ended(end)));
         }

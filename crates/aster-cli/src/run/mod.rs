@@ -53,44 +53,21 @@ pub(crate) async fn run(context: &Context, arguments: &RunArguments) -> Result<u
         .map_err(|error| Failure::io("cannot listen to signals", &error))?;
     let identity = context.identity()?;
     let store = context.connect().await?;
-    let lease = match acquire(arguments, timing, &identity, &store, &mut signals).await? {
-        Acquired::Lease(lease) => Arc::new(lease),
-        Acquired::Stopped(signal) => return Ok(code_of(signal)),
-    };
-    let remark = |text: String| {
-        if arguments.verbose {
-            context.output.remark(&text);
-        }
-    };
-    remark(format!(
-        "holding {} at epoch {} (ttl {})",
-        lease.resource(),
-        lease.epoch(),
-        display(timing.ttl)
-    ));
-
-    let service = Service {
-        lease: lease.clone(),
-        registers: store.registers().map_err(Failure::from),
-        writer: identity.principal.clone(),
-    };
-    let held = Held {
+    let run = Run {
         context,
         arguments,
         timing,
         identity: &identity,
     };
-    let work = held.work(service, &mut signals).await;
-    let end = conclude(context, &lease, work, remark).await;
-    close(store, lease).await;
+    let end = run.to_its_end(&store, &mut signals).await;
+    close(store).await;
     end
 }
 
 /// Closing writes out what the store still has to note. A store that is stuck must not keep us: the lease
 /// is over, and the exit code is waited for.
-async fn close(store: Store, lease: Arc<LeaseHandle>) {
+async fn close(store: Store) {
     // The renewal's task ends first, so that the store's last owner is the one on the blocking thread.
-    drop(lease);
     tokio::task::yield_now().await;
     let closing = tokio::task::spawn_blocking(move || drop(store));
     if timeout(CLOSE_WAIT, closing).await.is_err() {
@@ -101,40 +78,6 @@ async fn close(store: Store, lease: Arc<LeaseHandle>) {
 enum Acquired {
     Lease(LeaseHandle),
     Stopped(Signal),
-}
-
-async fn acquire(
-    arguments: &RunArguments,
-    timing: Timing,
-    identity: &Identity,
-    store: &Store,
-    signals: &mut ForwardedSignals,
-) -> Result<Acquired, Failure> {
-    let mut acquiring = pin!(LeaseHandle::acquire(
-        store.serializer(),
-        &arguments.resource,
-        &identity.principal,
-        timing.lease_options(),
-    ));
-    loop {
-        let signal = tokio::select! {
-            outcome = &mut acquiring => {
-                return match outcome? {
-                    AcquireOutcome::Granted(lease) => Ok(Acquired::Lease(lease)),
-                    AcquireOutcome::Denied(reason, snapshot) => Err(denied(reason, &snapshot)),
-                };
-            }
-            signal = signals.next() => signal,
-        };
-        if matches!(signal, Signal::USR1 | Signal::USR2) {
-            continue; // for a command that does not run yet
-        }
-        let late = timeout(ACQUIRE_AFTER_SIGNAL, &mut acquiring).await;
-        if let Ok(Ok(AcquireOutcome::Granted(lease))) = late {
-            let _ = lease.release().await;
-        }
-        return Ok(Acquired::Stopped(signal));
-    }
 }
 
 fn denied(reason: DenyReason, snapshot: &LeaseSnapshot) -> Failure {
@@ -154,15 +97,78 @@ fn denied(reason: DenyReason, snapshot: &LeaseSnapshot) -> Failure {
     Failure::new(denied_kind(reason), message)
 }
 
-/// What a run has while it holds the lease.
-struct Held<'a> {
+/// One run: acquire, work, release.
+struct Run<'a> {
     context: &'a Context,
     arguments: &'a RunArguments,
     timing: Timing,
     identity: &'a Identity,
 }
 
-impl Held<'_> {
+impl Run<'_> {
+    async fn to_its_end(
+        &self,
+        store: &Store,
+        signals: &mut ForwardedSignals,
+    ) -> Result<u8, Failure> {
+        let lease = match self.acquire(store, signals).await? {
+            Acquired::Lease(lease) => Arc::new(lease),
+            Acquired::Stopped(signal) => return Ok(code_of(signal)),
+        };
+        self.remark(&format!(
+            "holding {} at epoch {} (ttl {})",
+            lease.resource(),
+            lease.epoch(),
+            display(self.timing.ttl)
+        ));
+        let service = Service {
+            lease: lease.clone(),
+            registers: store.registers().map_err(Failure::from),
+            writer: self.identity.principal.clone(),
+        };
+        let work = self.work(service, signals).await;
+        self.conclude(&lease, work).await
+    }
+
+    /// Said only when asked for: a wrapper that goes well is silent.
+    fn remark(&self, text: &str) {
+        if self.arguments.verbose {
+            self.context.output.remark(text);
+        }
+    }
+
+    async fn acquire(
+        &self,
+        store: &Store,
+        signals: &mut ForwardedSignals,
+    ) -> Result<Acquired, Failure> {
+        let mut acquiring = pin!(LeaseHandle::acquire(
+            store.serializer(),
+            &self.arguments.resource,
+            &self.identity.principal,
+            self.timing.lease_options(),
+        ));
+        loop {
+            let signal = tokio::select! {
+                outcome = &mut acquiring => {
+                    return match outcome? {
+                        AcquireOutcome::Granted(lease) => Ok(Acquired::Lease(lease)),
+                        AcquireOutcome::Denied(reason, snapshot) => Err(denied(reason, &snapshot)),
+                    };
+                }
+                signal = signals.next() => signal,
+            };
+            if matches!(signal, Signal::USR1 | Signal::USR2) {
+                continue; // for a command that does not run yet
+            }
+            let late = timeout(ACQUIRE_AFTER_SIGNAL, &mut acquiring).await;
+            if let Ok(Ok(AcquireOutcome::Granted(lease))) = late {
+                let _ = lease.release().await;
+            }
+            return Ok(Acquired::Stopped(signal));
+        }
+    }
+
     /// Runs the command to its end. When this returns, nobody can ask for a fence any more.
     async fn work(
         &self,
@@ -202,47 +208,48 @@ impl Held<'_> {
         if let Some(terminal) = &terminal {
             terminal.take_back();
         }
-        guard.finish();
-        end
+        if end.is_gone {
+            guard.finish();
+        } // else it is dropped, and goes on killing
+        Ok(end)
     }
-}
 
-/// Releases, now that the command is gone, and says how it went.
-async fn conclude(
-    context: &Context,
-    lease: &LeaseHandle,
-    work: Result<WorkEnd, Failure>,
-    remark: impl Fn(String),
-) -> Result<u8, Failure> {
-    let resource = lease.resource();
-    match &work {
-        Ok(WorkEnd { lost: Some(_), .. }) => {}
-        Ok(WorkEnd { is_gone: false, .. }) => context.output.remark(&format!(
-            "some process of the command does not end, so {resource} was not released: \
-             it is free when its time is over"
-        )),
-        _ => match lease.release().await {
-            Ok(_) => remark(format!("released {resource}")),
-            Err(error) => context.output.remark(&format!(
-                "{resource} could not be released and is free when its time is over: {error}"
+    /// Releases, now that the command is gone, and says how it went.
+    async fn conclude(
+        &self,
+        lease: &LeaseHandle,
+        work: Result<WorkEnd, Failure>,
+    ) -> Result<u8, Failure> {
+        let resource = lease.resource();
+        match &work {
+            Ok(WorkEnd { lost: Some(_), .. }) => {}
+            Ok(WorkEnd { is_gone: false, .. }) => self.context.output.remark(&format!(
+                "some process of the command does not end, so {resource} was not released: \
+                 it is free when its time is over"
             )),
-        },
+            _ => match lease.release().await {
+                Ok(_) => self.remark(&format!("released {resource}")),
+                Err(error) => self.context.output.remark(&format!(
+                    "{resource} could not be released and is free when its time is over: {error}"
+                )),
+            },
+        }
+        let end = work?;
+        let Some(reason) = end.lost else {
+            return Ok(end.leader.exit_code());
+        };
+        let what_happened = match end.killed {
+            true => "the command and its group were killed",
+            false => "the command and its group were told to end and did",
+        };
+        Err(Failure::new(
+            FailureKind::LeaseLost,
+            format!(
+                "the lease of {resource} at epoch {} was lost: {reason}; {what_happened}",
+                lease.epoch()
+            ),
+        ))
     }
-    let end = work?;
-    let Some(reason) = end.lost else {
-        return Ok(end.leader.exit_code());
-    };
-    let what_happened = match end.killed {
-        true => "the command and its group were killed",
-        false => "the command and its group were told to end and did",
-    };
-    Err(Failure::new(
-        FailureKind::LeaseLost,
-        format!(
-            "the lease of {resource} at epoch {} was lost: {reason}; {what_happened}",
-            lease.epoch()
-        ),
-    ))
 }
 
 fn code_of(signal: Signal) -> u8 {

@@ -88,7 +88,7 @@ impl Supervisor {
         terminal: Option<&Terminal>,
         server: &mut Server,
         signals: &mut ForwardedSignals,
-    ) -> Result<WorkEnd, Failure> {
+    ) -> WorkEnd {
         let mut lost = pin!(self.lease.lost());
         self.look_at_the_lease(guard);
         loop {
@@ -98,7 +98,7 @@ impl Supervisor {
             };
             tokio::select! {
                 () = server.serve() => {}
-                _ = self.children.recv() => self.look_at_the_leader(group, terminal)?,
+                _ = self.children.recv() => self.look_at_the_leader(group, terminal),
                 signal = signals.next() => group.signal(signal),
                 reason = &mut lost, if self.ending.is_none() => self.end_the_work(group, reason),
                 () = sleep(pause) => {
@@ -109,7 +109,7 @@ impl Supervisor {
             if let Some(leader) = self.leader
                 && self.may_stop_waiting(group)
             {
-                return Ok(self.clear(group, leader).await);
+                return self.clear(group, leader).await;
             }
         }
     }
@@ -130,17 +130,10 @@ impl Supervisor {
         }
     }
 
-    fn look_at_the_leader(
-        &mut self,
-        group: &mut Group,
-        terminal: Option<&Terminal>,
-    ) -> Result<(), Failure> {
-        let news = group
-            .leader_news()
-            .map_err(|error| Failure::io("cannot wait for the command", &error))?;
-        match (news, terminal) {
-            (Some(LeaderNews::Ended(end)), _) => self.leader = Some(end),
-            (Some(LeaderNews::Stopped), Some(terminal)) => {
+    fn look_at_the_leader(&mut self, group: &Group, terminal: Option<&Terminal>) {
+        match (group.leader_news(), terminal) {
+            (Ok(Some(LeaderNews::Ended(end))), _) => self.leader = Some(end),
+            (Ok(Some(LeaderNews::Stopped)), Some(terminal)) => {
                 // The user stopped the job, and we are part of it. Renewals stop too; if that lasts, the
                 // guard kills the group when the lease's time is over.
                 if terminal.stop_with_the_command() {
@@ -148,9 +141,12 @@ impl Supervisor {
                 }
                 group.signal(Signal::CONT);
             }
-            (Some(LeaderNews::Stopped), None) | (None, _) => {}
+            (Ok(Some(LeaderNews::Stopped) | None), _) => {}
+            (Err(error), _) => {
+                tracing::error!(%error, "cannot wait for the command; its group will be killed");
+                self.leader = Some(LeaderEnd::Unknown);
+            }
         }
-        Ok(())
     }
 
     /// TERM now, KILL after the grace.

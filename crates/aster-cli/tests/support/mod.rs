@@ -1,5 +1,9 @@
 //! Real processes of the real program, each test in a directory of its own.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure here is a failure of the test"
+)]
 
 use std::ffi::OsStr;
 use std::fs;

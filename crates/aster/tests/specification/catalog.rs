@@ -67,7 +67,7 @@ mod with_sqlite {
 
     use aster::lease::FencedError;
     use aster::sqlite::SqliteSerializer;
-    use rusqlite::Connection;
+    use aster::sqlite::rusqlite::Connection;
     use tempfile::TempDir;
 
     const WRITE: &str = "UPDATE catalog SET value = ?1";
