@@ -3,7 +3,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`lease`] | the lease handle, fences, the traits of a store, the memory store, [`connect`](lease::connect) |
+//! | [`lease`] | the lease handle, fences, the traits of a store, the memory store, [`connect`](fn@lease::connect) |
 //! | `sqlite` | the embedded durable store (feature `sqlite`, on by default) |
 //!
 //! ```

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use aster_lease::ErrorKind;
 
-/// What [`connect`](crate::connect) takes in this build, for messages.
+/// What [`connect`](fn@crate::connect) takes in this build, for messages.
 #[cfg(feature = "sqlite")]
 pub const SUPPORTED_URLS: &str = "sqlite:PATH (relative or absolute) and memory:";
-/// What [`connect`](crate::connect) takes in this build, for messages.
+/// What [`connect`](fn@crate::connect) takes in this build, for messages.
 #[cfg(not(feature = "sqlite"))]
 pub const SUPPORTED_URLS: &str = "memory:";
 
