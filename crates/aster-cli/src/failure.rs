@@ -107,7 +107,7 @@ impl Failure {
     }
 }
 
-/// The error and what caused it, in one sentence; causes that repeat what was said are left out.
+/// The error and what caused it, in one sentence, up to a cause that was said already.
 pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     /// An error chain longer than this says nothing new.
     const CAUSES_MAX: usize = 8;
@@ -116,9 +116,10 @@ pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     for _ in 0..CAUSES_MAX {
         let Some(error) = cause else { break };
         let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
+        if text.contains(&said) {
+            break;
         }
+        text = format!("{text}: {said}");
         cause = error.source();
     }
     text

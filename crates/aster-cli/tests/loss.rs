@@ -99,7 +99,8 @@ fn a_write_of_a_revoked_run_is_rejected_whatever_it_believes() {
            aster put zombie; echo "$?"; while :; do sleep 0.05; done"#,
         tell_pid("pid")
     );
-    let run = sandbox.run_script("a", "6s", &script);
+    // The next renewal is far away: it is the rejection that ends the work.
+    let run = sandbox.run_script("a", "1h", &script);
     sandbox.wait_for("pid");
     sandbox.aster_as("b", &["revoke", CATALOG]).exits(0);
     sandbox.touch("revoked");
@@ -145,6 +146,18 @@ fn a_run_that_is_killed_takes_its_child_and_grandchild_along() {
     // Nobody released it: the next owner waits for the ttl.
     take_over(&sandbox, &[], "aster put v2");
     assert_eq!(sandbox.value(), "v2");
+}
+
+#[test]
+fn the_command_dies_with_its_run_even_without_the_guard() {
+    let sandbox = Sandbox::new();
+    let run = start_stubborn(&sandbox, "30s");
+    signal_any(guard_of(run.id()), Signal::KILL);
+    run.signal(Signal::KILL);
+    let child = sandbox.wait_for_pid("child");
+    eventually("the child is gone", || !lives(child));
+    // Here is how far it goes: without the guard nobody tells the grandchild.
+    signal_any(sandbox.wait_for_pid("grandchild"), Signal::KILL);
 }
 
 #[test]

@@ -247,6 +247,72 @@ fn a_store_that_others_keep_busy_is_unreachable_and_the_work_does_not_run() {
 }
 
 #[test]
+fn a_put_for_which_the_store_was_too_busy_is_tried_again_and_counts_once() {
+    let sandbox = Sandbox::new();
+    let script =
+        r#"touch "$DIR/started"; while ! test -e "$DIR/go"; do sleep 0.01; done; aster put v1"#;
+    let run = sandbox.run_script("a", "60s", script);
+    sandbox.wait_for("started");
+    let mut connection = Connection::open(sandbox.database()).unwrap();
+    let lock = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    sandbox.touch("go");
+    // Longer than one attempt waits.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    lock.rollback().unwrap();
+    run.finish().exits(0);
+    let register = sandbox.aster(&["get", "--json", CATALOG]).exits(0).json();
+    assert_eq!(
+        (&register["value"], &register["value_revision"]),
+        (&"v1".into(), &1.into())
+    );
+}
+
+/// On a small file system of its own; not checked where this user may not mount one.
+#[test]
+fn on_a_full_disk_nothing_is_lost_and_the_exit_code_is_74() {
+    let sandbox = Sandbox::new();
+    let script = r#"
+        mkdir "$DIR/small" && mount -t tmpfs -o size=2m tmpfs "$DIR/small" || { echo not checked; exit 0; }
+        export ASTER_STORE="sqlite:$DIR/small/leases.db"
+        "$0" run catalog/current -- "$0" put v1 || exit 1
+        head -c 100000 /dev/zero > "$DIR/large"
+        cat > "$DIR/in-a-run" <<'END'
+            cat /dev/zero > "$DIR/small/filler" 2> /dev/null
+            "$0" put --file "$DIR/large"; echo "put $?"; "$0" get; echo
+            rm "$DIR/small/filler"
+            "$0" put --file "$DIR/large"; echo "put $?"; "$0" put v2; echo "put $?"
+END
+        "$0" run catalog/current -- sh -c "$(cat "$DIR/in-a-run")" "$0"; echo "run $?"
+        cat /dev/zero > "$DIR/small/filler" 2> /dev/null
+        for i in $(seq 300); do "$0" run "r/$i" -- touch "$DIR/ran-$i"; echo "acquire $?"; done | sort | uniq -c >&2
+        rm "$DIR/small/filler"
+        "$0" get catalog/current; echo
+        "$0" list --held; "$0" run catalog/current -- true; echo "run $?""#;
+    let mut small = std::process::Command::new("unshare");
+    for (name, value) in sandbox.command().get_envs() {
+        match value {
+            Some(value) => small.env(name, value),
+            None => small.env_remove(name),
+        };
+    }
+    small
+        .args(["--mount", "sh", "-c", script, support::ASTER])
+        .stdin(std::process::Stdio::null());
+    let finished = support::start(small).finish();
+    if finished.stdout.starts_with("not checked") || finished.stderr.starts_with("unshare:") {
+        return; // this user may not mount a file system
+    }
+    assert!(finished.stderr.contains("300 acquire 74"), "{finished:?}");
+    assert!(finished.stderr.contains("disk is full"), "{finished:?}");
+    assert_eq!(
+        finished.stdout, "put 74\nv1\nput 0\nput 0\nrun 0\nv2\nrun 0\n",
+        "{finished:?}"
+    );
+}
+
+#[test]
 fn a_run_inside_a_run_holds_both() {
     let sandbox = Sandbox::new();
     let script = r#"aster run other -- sh -c 'aster put inner && aster list --held --json' && aster put outer"#;

@@ -159,3 +159,25 @@ fn without_a_terminal_on_stdin_nothing_is_taken() {
     terminal.shows("then got typed");
     terminal.ends();
 }
+
+#[test]
+fn adopting_asks_on_a_terminal() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .aster(&["run", "x", "--", "aster", "put", "v1"])
+        .exits(0);
+    std::fs::copy(sandbox.database(), sandbox.path("copy.db")).unwrap();
+    let script = r#"export ASTER_STORE=sqlite:copy.db
+        "$0" store adopt; echo "first $?"; "$0" get x; echo "get $?"
+        "$0" store adopt; echo "second $?"; "$0" get x; echo "get $?""#;
+    let mut terminal = Terminal::start(&sandbox, script);
+    terminal.shows("[y/N]");
+    terminal.types("\n");
+    terminal.shows("first 64");
+    terminal.shows("get 78");
+    terminal.types("y\n");
+    terminal.shows("second 0");
+    terminal.shows("v1");
+    terminal.shows("get 0");
+    terminal.ends();
+}

@@ -191,6 +191,12 @@ pub(crate) enum Fault {
 }
 
 pub(crate) fn fault(error: &rusqlite::Error) -> Fault {
+    // On a full disk the shared memory beside the file cannot grow; SQLite calls that an I/O error.
+    if let rusqlite::Error::SqliteFailure(failure, _) = error
+        && failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
+    {
+        return Fault::Full;
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
         Some(ErrorCode::DiskFull) => Fault::Full,

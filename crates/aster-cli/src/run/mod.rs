@@ -125,6 +125,7 @@ impl Run<'_> {
             lease: lease.clone(),
             registers: store.registers().map_err(Failure::from),
             writer: self.identity.principal.clone(),
+            verdict: Arc::default(),
         };
         let work = self.work(service, signals).await;
         self.conclude(&lease, work).await
@@ -177,10 +178,10 @@ impl Run<'_> {
     ) -> Result<WorkEnd, Failure> {
         let lease = service.lease.clone();
         let directory = PrivateDirectory::create()?;
+        let mut supervisor = Supervisor::new(lease.clone(), service.verdict.clone(), self.timing)?;
         let mut server = Server::bind(&directory, service)?;
         let mut guard = Guard::start(directory.path())?;
         let terminal = Terminal::of_foreground();
-        let mut supervisor = Supervisor::new(lease.clone(), self.timing)?;
         let leader = launch::start(
             &self.arguments.command,
             &Surroundings {

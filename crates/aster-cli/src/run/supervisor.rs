@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster::lease::clock::boot_time;
-use aster::lease::{Clock, EndedReason, LeaseHandle, LeaseStatus, Moment, SystemClock};
+use aster::lease::{Clock, LeaseHandle, LeaseStatus, Moment, SystemClock};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::sleep;
@@ -16,7 +16,7 @@ use super::signals::ForwardedSignals;
 use super::terminal::Terminal;
 use super::timing::Timing;
 use crate::failure::Failure;
-use crate::socket::server::Server;
+use crate::socket::server::{Server, Verdict};
 
 /// How often the end of the group is looked for while it is being ended.
 const END_PAUSE: Duration = Duration::from_millis(10);
@@ -31,7 +31,7 @@ const NEWS_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct WorkEnd {
     pub(crate) leader: LeaderEnd,
     /// Why the lease ended before the command did.
-    pub(crate) lost: Option<EndedReason>,
+    pub(crate) lost: Option<String>,
     /// KILL was sent.
     pub(crate) killed: bool,
     /// Nobody in the group lives.
@@ -39,9 +39,9 @@ pub(crate) struct WorkEnd {
 }
 
 /// The lease was lost: the group was told to end, and will be killed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Ending {
-    reason: EndedReason,
+    reason: String,
     since: Moment,
     grace: Duration,
     killed: bool,
@@ -49,6 +49,7 @@ struct Ending {
 
 pub(crate) struct Supervisor {
     lease: Arc<LeaseHandle>,
+    verdict: Arc<Verdict>,
     timing: Timing,
     clock: SystemClock,
     children: SignalStream,
@@ -63,7 +64,11 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// Call it before the command starts, so that its end is not missed.
-    pub(crate) fn new(lease: Arc<LeaseHandle>, timing: Timing) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        lease: Arc<LeaseHandle>,
+        verdict: Arc<Verdict>,
+        timing: Timing,
+    ) -> Result<Self, Failure> {
         let children = signal(SignalKind::child())
             .map_err(|error| Failure::io("cannot listen to the command's end", &error))?;
         let clock = SystemClock::new();
@@ -72,6 +77,7 @@ impl Supervisor {
             seen: (clock.now(), left),
             told: Duration::ZERO,
             lease,
+            verdict,
             timing,
             clock,
             children,
@@ -90,9 +96,10 @@ impl Supervisor {
         signals: &mut ForwardedSignals,
     ) -> WorkEnd {
         let mut lost = pin!(self.lease.lost());
+        let verdict = self.verdict.clone();
         self.look_at_the_lease(guard);
         loop {
-            let pause = match self.ending {
+            let pause = match &self.ending {
                 Some(_) => END_PAUSE,
                 None => self.timing.tick(),
             };
@@ -100,7 +107,17 @@ impl Supervisor {
                 () = server.serve() => {}
                 _ = self.children.recv() => self.look_at_the_leader(group, terminal),
                 signal = signals.next() => group.signal(signal),
-                reason = &mut lost, if self.ending.is_none() => self.end_the_work(group, reason),
+                reason = &mut lost, if self.ending.is_none() => {
+                    let grace = match self.lease.status() {
+                        LeaseStatus::Lost => self.timing.grace,
+                        _ => self.timing.grace_when_fenced(),
+                    };
+                    self.end_the_work(group, reason.to_string(), grace);
+                }
+                rejection = verdict.passed(), if self.ending.is_none() => {
+                    let reason = format!("a write was rejected, {rejection}");
+                    self.end_the_work(group, reason, self.timing.grace_when_fenced());
+                }
                 () = sleep(pause) => {
                     self.look_at_the_lease(guard);
                     self.kill_if_due(group);
@@ -150,11 +167,7 @@ impl Supervisor {
     }
 
     /// TERM now, KILL after the grace.
-    fn end_the_work(&mut self, group: &Group, reason: EndedReason) {
-        let grace = match self.lease.status() {
-            LeaseStatus::Lost => self.timing.grace,
-            _ => self.timing.grace_when_fenced(),
-        };
+    fn end_the_work(&mut self, group: &Group, reason: String, grace: Duration) {
         self.ending = Some(Ending {
             reason,
             since: self.clock.now(),
@@ -182,6 +195,7 @@ impl Supervisor {
     /// After a loss the other members have their grace too, even if the command itself has ended.
     fn may_stop_waiting(&self, group: &Group) -> bool {
         self.ending
+            .as_ref()
             .is_none_or(|ending| ending.killed || group.is_gone())
     }
 
@@ -199,16 +213,16 @@ impl Supervisor {
             sleep(END_PAUSE).await;
             is_gone = group.is_gone();
         }
-        let lost = match self.ending {
-            Some(ending) => Some(ending.reason),
-            None => self.lease.ended_reason(),
+        let lost = match &self.ending {
+            Some(ending) => Some(ending.reason.clone()),
+            None => self.lease.ended_reason().map(|reason| reason.to_string()),
         };
         let killed_by_guard =
             lost.is_some() && leader == LeaderEnd::Signaled(Signal::KILL.as_raw());
         WorkEnd {
             leader,
             lost,
-            killed: self.ending.is_some_and(|ending| ending.killed) || killed_by_guard,
+            killed: self.ending.as_ref().is_some_and(|ending| ending.killed) || killed_by_guard,
             is_gone,
         }
     }

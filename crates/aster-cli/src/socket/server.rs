@@ -2,14 +2,16 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aster::lease::{
-    ErrorKind, ExpectedRevision, LeaseHandle, Principal, RegisterError, Registers, WriteId,
+    ErrorKind, ExpectedRevision, Fence, FenceRejection, LeaseHandle, Principal, RegisterError,
+    Registers, WriteId,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -22,6 +24,8 @@ use crate::locations;
 const CONNECTIONS_MAX: usize = 64;
 /// How long a peer may take to send its request or to take its answer.
 const PEER_WAIT: Duration = Duration::from_secs(5);
+/// How long a peer whose write was rejected may take to say so, before the work is ended.
+const HEARING_WAIT: Duration = Duration::from_millis(500);
 /// How often a put is sent to a store that says that trying again may help.
 const PUT_ATTEMPTS_MAX: u32 = 6;
 /// The pause before the second attempt; it doubles with each.
@@ -74,6 +78,37 @@ pub(crate) struct Service {
     pub(crate) lease: Arc<LeaseHandle>,
     pub(crate) registers: Result<Arc<dyn Registers>, Failure>,
     pub(crate) writer: Principal,
+    pub(crate) verdict: Arc<Verdict>,
+}
+
+/// The first rejection of a write: the resource says that the ownership is over, and it knows better than the
+/// lease, which will hear of it at its next renewal only.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    rejection: OnceLock<FenceRejection>,
+    passed: Notify,
+}
+
+impl Verdict {
+    /// From here on there is no fence any more.
+    fn set(&self, rejection: FenceRejection) {
+        // The first one stays.
+        let _ = self.rejection.set(rejection);
+    }
+
+    fn pass(&self) {
+        self.passed.notify_one();
+    }
+
+    /// Resolves for the one who ends the work. Cancel safe.
+    pub(crate) async fn passed(&self) -> FenceRejection {
+        loop {
+            self.passed.notified().await;
+            if let Some(rejection) = self.rejection.get() {
+                return rejection.clone();
+            }
+        }
+    }
 }
 
 /// The listener and the connections that it has accepted.
@@ -132,8 +167,18 @@ impl Service {
         }
         let (request, body) = timeout(PEER_WAIT, read_request(&mut stream)).await??;
         let (answer, body) = self.answer(request, body).await;
+        let is_rejected = matches!(
+            &answer,
+            Answer::Failed { failure } if failure.kind == FailureKind::WriteRejected
+        );
         let frame = encode(&answer, &body)?;
-        timeout(PEER_WAIT, stream.write_all(&frame)).await?
+        let written = timeout(PEER_WAIT, stream.write_all(&frame)).await;
+        if is_rejected {
+            // Ending the work ends the peer too: it may say first what it has heard.
+            let _ = timeout(HEARING_WAIT, stream.read_u8()).await;
+            self.verdict.pass();
+        }
+        written?
     }
 
     async fn answer(&self, request: Request, body: Vec<u8>) -> (Answer, Vec<u8>) {
@@ -151,25 +196,28 @@ impl Service {
         answered.unwrap_or_else(|failure| (Answer::Failed { failure }, Vec::new()))
     }
 
-    fn fence(&self) -> Result<aster::lease::Fence, Failure> {
-        self.lease.fence().ok_or_else(|| {
-            let why = match self.lease.ended_reason() {
+    fn fence(&self) -> Result<Fence, Failure> {
+        let why = match (self.verdict.rejection.get(), self.lease.fence()) {
+            (None, Some(fence)) => return Ok(fence),
+            (Some(rejection), _) => rejection.to_string(),
+            (None, None) => match self.lease.ended_reason() {
                 Some(reason) => reason.to_string(),
                 None => "its time ran out without a renewal".to_owned(),
-            };
-            Failure::new(
-                FailureKind::LeaseLost,
-                format!(
-                    "the lease of {} has ended ({why}): stop the work",
-                    self.lease.resource()
-                ),
-            )
-        })
+            },
+        };
+        Err(Failure::new(
+            FailureKind::LeaseLost,
+            format!(
+                "the lease of {} has ended ({why}): stop the work",
+                self.lease.resource()
+            ),
+        ))
     }
 
+    /// Reading needs no lease, so it works after the loss too.
     async fn get(&self) -> Result<(Answer, Vec<u8>), Failure> {
         let registers = self.registers.clone()?;
-        let resource = self.fence_free_resource()?;
+        let resource = self.lease.resource().clone();
         Ok(match registers.read(&resource).await? {
             Some(register) => {
                 let answer = Answer::Value {
@@ -181,11 +229,6 @@ impl Service {
             }
             None => (Answer::Absent { resource }, Vec::new()),
         })
-    }
-
-    /// Reading needs no lease, so it works after the loss too.
-    fn fence_free_resource(&self) -> Result<aster::lease::ResourceName, Failure> {
-        Ok(aster::lease::ResourceName::new(self.lease.resource())?)
     }
 
     /// Every attempt takes its own fence, all carry the same write id: a lost reply is recognized by the
@@ -217,7 +260,12 @@ impl Service {
                 {
                     tracing::debug!(%error, attempt, "trying the put again");
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    if let RegisterError::Rejected(rejection) = &error {
+                        self.verdict.set(rejection.clone());
+                    }
+                    return Err(error.into());
+                }
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
