@@ -191,6 +191,11 @@ pub(crate) enum Fault {
 }
 
 pub(crate) fn fault(error: &rusqlite::Error) -> Fault {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHORT_READ) {
+        // A page or a log that ends too early: somebody cut or removed it.
+        return Fault::Damaged;
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
         Some(ErrorCode::DiskFull) => Fault::Full,
@@ -215,10 +220,18 @@ fn advice(fault: Fault) -> &'static str {
     }
 }
 
+/// What SQLite said, with the code that its documentation explains.
+fn said(error: &rusqlite::Error) -> String {
+    match error.sqlite_error() {
+        Some(code) => format!("{error}, SQLite code {}", code.extended_code),
+        None => error.to_string(),
+    }
+}
+
 /// How a SQLite error reads to the caller of a store that is open.
 pub(crate) fn storage(error: rusqlite::Error) -> SerializerError {
     let fault = fault(&error);
-    let message = format!("{} ({error})", advice(fault));
+    let message = format!("{} ({})", advice(fault), said(&error));
     match fault {
         Fault::Busy => SerializerError::Busy { message },
         Fault::CannotOpen => SerializerError::Unavailable {
@@ -240,13 +253,13 @@ pub(crate) fn open_error(path: &std::path::Path, error: rusqlite::Error) -> Open
         Fault::ReadOnly => OpenError::ReadOnly { path },
         Fault::Damaged => OpenError::Damaged {
             path,
-            message: error.to_string(),
+            message: said(&error),
         },
         // SQLite says this too when it may not create its journal in the directory.
         Fault::CannotOpen => OpenError::ReadOnly { path },
         fault => OpenError::Storage {
             path,
-            message: format!("{} ({error})", advice(fault)),
+            message: format!("{} ({})", advice(fault), said(&error)),
             source: Some(error),
         },
     }

@@ -38,5 +38,5 @@ pub use rusqlite;
 pub use domain::{BootTime, ClockDomain, StoreTime};
 pub use error::OpenError;
 pub use open::Adopted;
-pub use options::{AUDIT_RECORDS_MAX, BUSY_BOUND, IDLE_AFTER, IDLE_ROWS_MAX, SqliteOptions};
+pub use options::{AUDIT_RECORDS_MAX, BUSY_BOUND, IDLE_RETENTION, IDLE_ROWS_MAX, SqliteOptions};
 pub use serializer::SqliteSerializer;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use aster_core::{Authority, Principal, ResourceName};
 use aster_lease::{AuditEvent, SerializerError};
@@ -34,7 +34,12 @@ pub struct Adopted {
 }
 
 /// Opens the store at `path`, or makes one in a new or existing SQLite file.
-pub(crate) fn open(path: &Path, options: SqliteOptions) -> Result<Arc<Shared>, OpenError> {
+///
+/// The connection is the first of those that stay, so that the log stays too.
+pub(crate) fn open(
+    path: &Path,
+    options: SqliteOptions,
+) -> Result<(Arc<Shared>, Connection), OpenError> {
     let path = resolve(path)?;
     check_place(&path)?;
     let side_path = side::path_of(&path);
@@ -72,12 +77,14 @@ pub(crate) fn open(path: &Path, options: SqliteOptions) -> Result<Arc<Shared>, O
         rejections: Rejections::default(),
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
+        journal: OnceLock::new(),
         repair_queued: AtomicBool::new(false),
         path,
         options,
     };
     join(&shared, &connection).map_err(|error| as_open_error(&shared.path, error))?;
-    Ok(Arc::new(shared))
+    shared.keep_journal();
+    Ok((Arc::new(shared), connection))
 }
 
 /// Gives a refused store a new authority.
@@ -259,10 +266,10 @@ fn name_clock(options: &SqliteOptions) -> Result<ClockName, OpenError> {
     Ok(match options.time.domain() {
         Some(domain) => ClockName::Shared(domain.as_str().to_owned()),
         None => {
-            let mut era = [0; 16];
-            options.entropy.fill(&mut era)?;
+            let mut seed = [0; 16];
+            options.entropy.fill(&mut seed)?;
             ClockName::Private {
-                era,
+                seed,
                 watches: Arc::new(Mutex::default()),
             }
         }
@@ -335,7 +342,7 @@ enum Known {
 fn known_side(shared: &Shared, store: &StoreRow) -> Result<Option<SideFile>, SerializerError> {
     // Looking must not yet give our clock an era, so look as a clock that needs none.
     let nobody = ClockName::Private {
-        era: [0; 16],
+        seed: [0; 16],
         watches: Arc::default(),
     };
     match SideFile::open(&shared.side_path, &shared.options, &nobody, store.side_id) {

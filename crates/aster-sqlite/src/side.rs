@@ -15,7 +15,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use crate::connection::{Durability, connect};
 use crate::error::{Fault, fault, storage};
-use crate::identity::{FileId, facts, still_names};
+use crate::identity::{FileId, JournalId, facts, journal, still_names};
 use crate::judge::{Evidence, Renewal, Seen};
 use crate::options::SqliteOptions;
 use crate::schema::{Id, signed, unsigned};
@@ -73,7 +73,7 @@ pub(crate) enum ClockName {
     /// Others with the same name read the same clock.
     Shared(String),
     /// Nobody shares it, so what is watched by it stays in memory.
-    Private { era: Id, watches: PrivateWatches },
+    Private { seed: Id, watches: PrivateWatches },
 }
 
 /// Why the side file did not serve.
@@ -93,8 +93,9 @@ impl From<SerializerError> for SideError {
 impl From<rusqlite::Error> for SideError {
     fn from(error: rusqlite::Error) -> Self {
         match fault(&error) {
-            Fault::Damaged => SideError::NeedsRepair,
-            _ => SideError::Store(storage(error)),
+            Fault::Busy | Fault::Full => SideError::Store(storage(error)),
+            // Moved, cut, half made, damaged: whether it must go is looked at under the main lock.
+            _ => SideError::NeedsRepair,
         }
     }
 }
@@ -123,6 +124,7 @@ pub(crate) struct SideFile {
     private: Option<PrivateWatches>,
     path: PathBuf,
     file: FileId,
+    journal: JournalId,
 }
 
 /// `<path>-aster`, beside the main file.
@@ -171,20 +173,26 @@ pub(crate) fn create(
             _ => {}
         }
     }
-    let mut connection = connect(path, options, Durability::VolatileCreate).map_err(storage)?;
-    let transaction = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(storage)?;
-    transaction
-        .execute_batch(TABLES)
-        .and_then(|()| {
-            transaction.execute(
-                "INSERT INTO side (one, id, authority, sequence) VALUES (1, ?1, ?2, ?3)",
-                params![id, witness.authority.as_bytes(), signed(witness.sequence)],
-            )
-        })
-        .and_then(|_| transaction.commit())
-        .map_err(storage)
+    fill(path, options, id, witness).map_err(|error| match fault(&error) {
+        Fault::Busy | Fault::Full | Fault::ReadOnly => storage(error),
+        _ => SerializerError::Unavailable {
+            message: format!(
+                "its side file {path:?} cannot be made; check the directory ({error})"
+            ),
+            source: Some(Box::new(error)),
+        },
+    })
+}
+
+fn fill(path: &Path, options: &SqliteOptions, id: Id, witness: Witness) -> rusqlite::Result<()> {
+    let mut connection = connect(path, options, Durability::VolatileCreate)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.execute(
+        "INSERT INTO side (one, id, authority, sequence) VALUES (1, ?1, ?2, ?3)",
+        params![id, witness.authority.as_bytes(), signed(witness.sequence)],
+    )?;
+    transaction.commit()
 }
 
 impl SideFile {
@@ -196,25 +204,18 @@ impl SideFile {
         id: Id,
     ) -> Result<Self, SideError> {
         let before = facts(path).map_err(|_| SideError::NeedsRepair)?.id;
-        let connection =
-            connect(path, options, Durability::Volatile).map_err(|error| match fault(&error) {
-                Fault::CannotOpen => SideError::NeedsRepair,
-                _ => error.into(),
-            })?;
-        let found: Option<Id> = match connection
+        let connection = connect(path, options, Durability::Volatile)?;
+        let found: Option<Id> = connection
             .query_row("SELECT id FROM side WHERE one = 1", [], |row| row.get(0))
-            .optional()
-        {
-            Ok(found) => found,
-            Err(error) if fault(&error) == Fault::Busy => return Err(error.into()),
-            // Not ours at all, or half made.
-            Err(_) => return Err(SideError::NeedsRepair),
-        };
+            .optional()?;
+        let journal = journal(path).ok_or(SideError::NeedsRepair)?;
         if found != Some(id) || !still_names(path, before) {
             return Err(SideError::NeedsRepair);
         }
         let (era, private) = match clock {
-            ClockName::Private { era, watches } => (*era, Some(watches.clone())),
+            // With a side file the newest renewals are lost, so an era ends with its side file:
+            // otherwise a row would be judged by its grant alone.
+            ClockName::Private { seed, watches } => (mix(*seed, id), Some(watches.clone())),
             ClockName::Shared(_) => ([0; 16], None),
         };
         let mut side = Self {
@@ -224,6 +225,7 @@ impl SideFile {
             private,
             path: path.to_owned(),
             file: before,
+            journal,
         };
         if let ClockName::Shared(domain) = clock {
             side.era = match side.find_era(domain)? {
@@ -244,7 +246,9 @@ impl SideFile {
 
     /// Whether this is still the file that the main file means.
     pub(crate) fn serves(&self, id: Id) -> bool {
-        self.id == id && still_names(&self.path, self.file)
+        self.id == id
+            && still_names(&self.path, self.file)
+            && journal(&self.path) == Some(self.journal)
     }
 
     /// Runs `step` under the side file's write lock. It may run twice: a full disk is tried again
@@ -341,6 +345,11 @@ impl SideFile {
             .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
             .is_ok_and(|answer| answer == "ok")
     }
+}
+
+/// An id that is as random as both and belongs to both.
+fn mix(seed: Id, id: Id) -> Id {
+    std::array::from_fn(|index| seed[index] ^ id[index])
 }
 
 fn is_full(error: &SerializerError) -> bool {

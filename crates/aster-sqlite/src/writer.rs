@@ -195,10 +195,12 @@ impl Writer {
         let shared = &*self.shared;
         shared.repair_queued.store(false, Ordering::Release);
         let mut begun = begin(shared, &self.main)?;
+        // It may look fine from afar: open it afresh, and look inside.
+        self.side = None;
         match shared.side(&mut self.side, &begun.store) {
-            Ok(_) => return Ok(()),
+            Ok(side) if side.is_sound() => return Ok(()),
+            Ok(_) | Err(SideError::NeedsRepair) => self.side = None,
             Err(SideError::Store(error)) => return Err(error),
-            Err(SideError::NeedsRepair) => {}
         }
         tracing::warn!(
             path = ?shared.side_path,

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 
 use aster_core::{DenyReason, ErrorKind, FenceRejection, TransitionOutcome};
 use aster_lease::{FencedError, LeaseSerializer, SerializerError};
-use aster_sqlite::{SqliteOptions, SqliteSerializer};
+use aster_sqlite::SqliteSerializer;
 use rusqlite::Transaction;
 use support::*;
 
@@ -368,8 +368,7 @@ async fn a_closure_that_calls_its_own_store_is_refused_and_does_not_hang() {
 async fn renewals_go_on_while_a_closure_takes_three_ttl() {
     let place = Place::new();
     let time = TestTime::new("boot");
-    let options = || SqliteOptions::default().time(std::sync::Arc::new(time.clone()));
-    let store = SqliteSerializer::open_with(&place.path, options()).unwrap();
+    let store = place.open_at(&time);
     let own = acquire(&store, "catalog", "worker-a").await;
     let other = acquire(&store, "other", "worker-b").await;
     let (inside, is_inside) = mpsc::channel();
