@@ -43,6 +43,9 @@ pub(crate) struct Renewals {
 impl Work for Renewals {
     type Job = Vec<Request>;
 
+    /// A process with a hundred thousand leases may have many of them due at once.
+    const QUEUE_MAX: usize = 32_768;
+
     fn run(&mut self, first: Vec<Request>, queue: &Receiver<Vec<Request>>) {
         let mut batch = first;
         while batch.len() < BATCH_MAX

@@ -315,6 +315,19 @@ impl SideFile {
             .optional()?)
     }
 
+    /// Whether a clock of the same boot has been here: then no power was lost since, and no renewal.
+    pub(crate) fn knows_boot_of(&self, domain: &str) -> Result<bool, SideError> {
+        let mut select = self.connection.prepare("SELECT domain FROM eras")?;
+        let mut known = select.query([])?;
+        while let Some(row) = known.next()? {
+            let known: String = row.get(0)?;
+            if boot_of(&known) == boot_of(domain) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Gives a clock its era, unless somebody else just did.
     fn add_era(&self, domain: &str, era: Id) -> Result<Id, SideError> {
         self.write_once(&mut |side: &SideTransaction<'_>| {
@@ -345,6 +358,11 @@ impl SideFile {
             .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
             .is_ok_and(|answer| answer == "ok")
     }
+}
+
+/// A clock's name begins with its boot.
+fn boot_of(domain: &str) -> &str {
+    domain.split_once('/').map_or(domain, |(boot, _)| boot)
 }
 
 /// An id that is as random as both and belongs to both.

@@ -312,22 +312,20 @@ fn decide(
             end = End::Commit;
         }
         Effect::Replace(mut state) => {
-            match (&row, op) {
-                (Some(row), LeaseOp::Acquire { .. }) if row.state.held.is_some() => {
-                    // The old holder may read another clock by which it has not expired, and
-                    // renews before this takeover is durable. The mark refuses that.
-                    let mark = Renewal {
-                        epoch: row.state.epoch,
-                        revision: row.state.revision,
-                        era: row.stamp.era,
-                        since_ns: row.stamp.since_ns,
-                        expired: true,
-                    };
-                    side.put_renewal(resource, &mark)?;
-                    end = End::Commit;
-                }
-                (Some(_), LeaseOp::Acquire { .. }) => {}
-                _ => state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX),
+            if !matches!(op, LeaseOp::Acquire { .. }) {
+                state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX);
+            } else if let Some(row) = row.as_ref().filter(|row| row.state.held.is_some()) {
+                // The old holder may read another clock by which it has not expired, and renew
+                // before this takeover is durable. The mark refuses that.
+                let mark = Renewal {
+                    epoch: row.state.epoch,
+                    revision: row.state.revision,
+                    era: row.stamp.era,
+                    since_ns: row.stamp.since_ns,
+                    expired: true,
+                };
+                side.put_renewal(resource, &mark)?;
+                end = End::Commit;
             }
             replace = Some((state, side.era));
         }
