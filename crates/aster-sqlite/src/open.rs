@@ -19,7 +19,8 @@ use crate::rejections::Rejections;
 use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
-use crate::side::{self, ClockName, End, SideError, SideFile, Watched, Witness};
+use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
+use crate::side_tables::Watched;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,8 @@ use crate::judge::{Evidence, Renewal, Verdict, effective, judge};
 use crate::rows::{self, StoredRow};
 use crate::schema::{self, StoreRow};
 use crate::shared::{Shared, side_unavailable};
-use crate::side::{End, SideError, SideFile, SideTransaction, Watched};
+use crate::side::{End, SideError, SideFile};
+use crate::side_tables::{SideTransaction, Watched};
 use crate::worker::{Work, submit_to};
 use crate::writer;
 

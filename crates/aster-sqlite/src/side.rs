@@ -5,26 +5,21 @@
 //! witness of the main file's count of changes, by which a restored file is noticed. Losing it costs
 //! at most that every held row lasts one more ttl.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use aster_core::{Authority, ResourceName};
+use aster_core::Authority;
 use aster_lease::SerializerError;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::connection::{Durability, connect};
 use crate::error::{Fault, fault, storage};
 use crate::identity::{FileId, JournalId, facts, journal, still_names};
-use crate::judge::{Evidence, Renewal, Seen};
 use crate::options::SqliteOptions;
 use crate::schema::{Id, signed, unsigned};
+use crate::side_tables::{PrivateWatches, SideTransaction};
 
 /// How many clocks a side file remembers. An older one that is still in use is watched again.
 const ERAS_MAX: i64 = 64;
-/// How many rows a process without a named clock watches; past that it starts over, which only makes
-/// leases last longer.
-const PRIVATE_WATCHES_MAX: usize = 100_000;
 
 const TABLES: &str = "
 CREATE TABLE side (
@@ -57,15 +52,6 @@ CREATE TABLE watches (
     PRIMARY KEY (resource, era, kind)
 ) STRICT, WITHOUT ROWID;
 ";
-
-/// What a watch is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Watched {
-    Tenure = 0,
-    HoldOff = 1,
-}
-
-type PrivateWatches = Arc<Mutex<HashMap<(ResourceName, Watched), Seen>>>;
 
 /// Which clock this process reads, as far as it can be named.
 #[derive(Debug, Clone)]
@@ -381,166 +367,4 @@ fn is_full(error: &SerializerError) -> bool {
     source
         .downcast_ref::<rusqlite::Error>()
         .is_some_and(|error| fault(error) == Fault::Full)
-}
-
-/// The side file's tables, inside a transaction.
-#[derive(Debug)]
-pub(crate) struct SideTransaction<'a> {
-    connection: &'a Connection,
-    pub(crate) era: Id,
-    private: Option<&'a PrivateWatches>,
-}
-
-impl SideTransaction<'_> {
-    pub(crate) fn evidence(&self, resource: &ResourceName) -> Result<Evidence, SideError> {
-        Ok(Evidence {
-            renewal: self.renewal(resource)?,
-            seen: self.seen(resource, Watched::Tenure)?,
-            seen_hold_off: self.seen(resource, Watched::HoldOff)?,
-        })
-    }
-
-    pub(crate) fn renewal(&self, resource: &ResourceName) -> Result<Option<Renewal>, SideError> {
-        let mut select = self.connection.prepare_cached(
-            "SELECT epoch, revision, era, since_ns, expired FROM renewals WHERE resource = ?1",
-        )?;
-        Ok(select
-            .query_row([resource.as_str()], |row| {
-                Ok(Renewal {
-                    epoch: unsigned(row.get(0)?),
-                    revision: unsigned(row.get(1)?),
-                    era: row.get(2)?,
-                    since_ns: unsigned(row.get(3)?),
-                    expired: row.get(4)?,
-                })
-            })
-            .optional()?)
-    }
-
-    pub(crate) fn put_renewal(
-        &self,
-        resource: &ResourceName,
-        renewal: &Renewal,
-    ) -> Result<(), SideError> {
-        self.connection
-            .prepare_cached("INSERT OR REPLACE INTO renewals VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                resource.as_str(),
-                signed(renewal.epoch),
-                signed(renewal.revision),
-                renewal.era,
-                signed(renewal.since_ns),
-                renewal.expired,
-            ])?;
-        Ok(())
-    }
-
-    fn seen(&self, resource: &ResourceName, kind: Watched) -> Result<Option<Seen>, SideError> {
-        if let Some(watches) = self.private {
-            let watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            return Ok(watches.get(&(resource.clone(), kind)).copied());
-        }
-        let mut select = self.connection.prepare_cached(
-            "SELECT epoch, revision, since_ns FROM watches
-             WHERE resource = ?1 AND era = ?2 AND kind = ?3",
-        )?;
-        Ok(select
-            .query_row(params![resource.as_str(), self.era, kind as i64], |row| {
-                Ok(Seen {
-                    epoch: unsigned(row.get(0)?),
-                    revision: unsigned(row.get(1)?),
-                    since_ns: unsigned(row.get(2)?),
-                })
-            })
-            .optional()?)
-    }
-
-    pub(crate) fn watch(
-        &self,
-        resource: &ResourceName,
-        kind: Watched,
-        seen: Seen,
-    ) -> Result<(), SideError> {
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            if watches.len() >= PRIVATE_WATCHES_MAX {
-                watches.clear();
-            }
-            watches.insert((resource.clone(), kind), seen);
-            return Ok(());
-        }
-        self.connection
-            .prepare_cached("INSERT OR REPLACE INTO watches VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                resource.as_str(),
-                self.era,
-                kind as i64,
-                signed(seen.epoch),
-                signed(seen.revision),
-                signed(seen.since_ns),
-            ])?;
-        Ok(())
-    }
-
-    /// Drops what is kept of epochs below `epoch`: it can never matter again.
-    pub(crate) fn forget_below(
-        &self,
-        resource: &ResourceName,
-        epoch: u64,
-    ) -> Result<(), SideError> {
-        for sql in [
-            "DELETE FROM renewals WHERE resource = ?1 AND epoch < ?2",
-            // A hold-off is watched under the epoch that it began at, and outlives it.
-            "DELETE FROM watches WHERE resource = ?1 AND epoch < ?2 AND kind = 0",
-        ] {
-            self.connection
-                .prepare_cached(sql)?
-                .execute(params![resource.as_str(), signed(epoch)])?;
-        }
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.remove(&(resource.clone(), Watched::Tenure));
-        }
-        Ok(())
-    }
-
-    /// Drops everything about a resource whose row is gone.
-    pub(crate) fn forget(&self, resource: &ResourceName) -> Result<(), SideError> {
-        for sql in [
-            "DELETE FROM renewals WHERE resource = ?1",
-            "DELETE FROM watches WHERE resource = ?1",
-        ] {
-            self.connection
-                .prepare_cached(sql)?
-                .execute([resource.as_str()])?;
-        }
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.remove(&(resource.clone(), Watched::Tenure));
-            watches.remove(&(resource.clone(), Watched::HoldOff));
-        }
-        Ok(())
-    }
-
-    /// Says how far the main file has come. Only after its commit is durable: a witness that ran
-    /// ahead would refuse a healthy file.
-    pub(crate) fn put_witness(&self, witness: Witness) -> Result<(), SideError> {
-        self.connection
-            .prepare_cached(
-                "UPDATE side SET authority = ?1, sequence = ?2
-                 WHERE one = 1 AND (authority <> ?1 OR sequence < ?2)",
-            )?
-            .execute(params![
-                witness.authority.as_bytes(),
-                signed(witness.sequence)
-            ])?;
-        Ok(())
-    }
-
-    /// The rows of other clocks are all watched now.
-    pub(crate) fn set_armed(&self) -> Result<(), SideError> {
-        self.connection
-            .execute("UPDATE eras SET armed = 1 WHERE era = ?1", [self.era])?;
-        Ok(())
-    }
 }

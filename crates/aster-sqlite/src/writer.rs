@@ -20,7 +20,8 @@ use crate::open;
 use crate::rows::{self, Stamp, StoredRow};
 use crate::schema::{StoreRow, count_change};
 use crate::shared::{Shared, side_unavailable};
-use crate::side::{End, SideError, SideFile, SideTransaction, Watched, Witness};
+use crate::side::{End, SideError, SideFile, Witness};
+use crate::side_tables::{SideTransaction, Watched};
 use crate::worker::Work;
 
 /// What the writer thread is asked to do; it answers through a channel of its own.

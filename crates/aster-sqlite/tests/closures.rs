@@ -232,6 +232,29 @@ async fn the_users_own_tables_are_all_theirs() {
 }
 
 #[tokio::test]
+async fn a_deferred_constraint_that_does_not_hold_is_the_callers_fault() {
+    let place = Place::new();
+    let (store, fence) = prepared(&place).await;
+    let violated: Fenced = store.mutate_fenced(&fence, "worker-a", |tx| {
+        tx.execute_batch(
+            "CREATE TABLE parts (
+                 item TEXT REFERENCES items (name) DEFERRABLE INITIALLY DEFERRED
+             );
+             INSERT INTO parts VALUES ('no such item');
+             INSERT INTO items VALUES ('half');",
+        )
+    });
+    let Err(FencedError::Store(error)) = violated else {
+        panic!("{violated:?}")
+    };
+    assert_eq!(error.kind(), ErrorKind::FixCall, "{error}");
+    assert_eq!(items(&place), ["first"]);
+    store
+        .mutate_fenced(&fence, "worker-a", |tx| publish(tx, "v1"))
+        .unwrap();
+}
+
+#[tokio::test]
 async fn an_error_or_a_panic_leaves_nothing_and_the_store_goes_on() {
     let place = Place::new();
     let (store, fence) = prepared(&place).await;
