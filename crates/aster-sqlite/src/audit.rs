@@ -29,7 +29,7 @@ pub(crate) struct NewRecord<'a> {
 pub(crate) fn insert(
     connection: &Connection,
     record: &NewRecord<'_>,
-    records_max: u64,
+    records_max: usize,
 ) -> Result<(), SerializerError> {
     connection
         .prepare_cached(
@@ -51,6 +51,7 @@ pub(crate) fn insert(
             ])
         })
         .map_err(storage)?;
+    let records_max = records_max as u64;
     let id = unsigned(connection.last_insert_rowid());
     if id.is_multiple_of(PRUNE_STEP) && id > records_max {
         connection

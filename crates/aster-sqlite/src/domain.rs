@@ -5,7 +5,8 @@
 
 use aster_lease::clock::boot_time;
 
-/// A clock that several processes may share, by name.
+/// A clock that several processes may share, by name. What stands before the first `/` names the
+/// boot: clocks of one boot have seen no power loss between them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClockDomain(String);
 

@@ -191,11 +191,12 @@ pub(crate) enum Fault {
 }
 
 pub(crate) fn fault(error: &rusqlite::Error) -> Fault {
-    // On a full disk the shared memory beside the file cannot grow; SQLite calls that an I/O error.
-    if let rusqlite::Error::SqliteFailure(failure, _) = error
-        && failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
-    {
-        return Fault::Full;
+    match error.sqlite_error().map(|error| error.extended_code) {
+        // On a full disk the shared memory beside the file cannot grow; SQLite calls that an I/O error.
+        Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => return Fault::Full,
+        // A page or a log that ends too early: somebody cut or removed it.
+        Some(rusqlite::ffi::SQLITE_IOERR_SHORT_READ) => return Fault::Damaged,
+        _ => {}
     }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
@@ -221,10 +222,18 @@ fn advice(fault: Fault) -> &'static str {
     }
 }
 
+/// What SQLite said, with the code that its documentation explains.
+fn said(error: &rusqlite::Error) -> String {
+    match error.sqlite_error() {
+        Some(code) => format!("{error}, SQLite code {}", code.extended_code),
+        None => error.to_string(),
+    }
+}
+
 /// How a SQLite error reads to the caller of a store that is open.
 pub(crate) fn storage(error: rusqlite::Error) -> SerializerError {
     let fault = fault(&error);
-    let message = format!("{} ({error})", advice(fault));
+    let message = format!("{} ({})", advice(fault), said(&error));
     match fault {
         Fault::Busy => SerializerError::Busy { message },
         Fault::CannotOpen => SerializerError::Unavailable {
@@ -246,13 +255,13 @@ pub(crate) fn open_error(path: &std::path::Path, error: rusqlite::Error) -> Open
         Fault::ReadOnly => OpenError::ReadOnly { path },
         Fault::Damaged => OpenError::Damaged {
             path,
-            message: error.to_string(),
+            message: said(&error),
         },
         // SQLite says this too when it may not create its journal in the directory.
         Fault::CannotOpen => OpenError::ReadOnly { path },
         fault => OpenError::Storage {
             path,
-            message: format!("{} ({error})", advice(fault)),
+            message: format!("{} ({})", advice(fault), said(&error)),
             source: Some(error),
         },
     }

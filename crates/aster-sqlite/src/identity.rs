@@ -60,6 +60,26 @@ pub(crate) fn still_names(path: &Path, id: FileId) -> bool {
     facts(path).is_ok_and(|facts| facts.id == id)
 }
 
+/// SQLite's log and shared index beside a database. Whoever has others open sees another database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JournalId {
+    log: FileId,
+    index: FileId,
+}
+
+/// What is beside `path` now. While a connection is open and has read once, both files stay.
+pub(crate) fn journal(path: &Path) -> Option<JournalId> {
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        facts(Path::new(&name)).ok().map(|facts| facts.id)
+    };
+    Some(JournalId {
+        log: beside("-wal")?,
+        index: beside("-shm")?,
+    })
+}
+
 /// The path under which SQLite will keep the journal: absolute, links followed. Two processes that
 /// came by different links must agree on it.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {

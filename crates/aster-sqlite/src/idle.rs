@@ -43,12 +43,13 @@ pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
         since_ns: shared.now_ns(),
     };
     restamp_foreign(&begun.transaction, now)?;
-    let idle_ns = u64::try_from(shared.options.idle_after.as_nanos()).unwrap_or(u64::MAX);
+    let idle_ns = u64::try_from(shared.options.idle_retention.as_nanos()).unwrap_or(u64::MAX);
     let mut dropped = match now.since_ns.checked_sub(idle_ns) {
         Some(until_ns) => drop_free(&begun.transaction, now, until_ns, SWEEP_ROWS_MAX)?,
         None => Vec::new(),
     };
-    let excess = count_free(&begun.transaction)?.saturating_sub(shared.options.idle_rows_max);
+    let excess =
+        count_free(&begun.transaction)?.saturating_sub(shared.options.idle_rows_max as u64);
     let room = SWEEP_ROWS_MAX.saturating_sub(dropped.len() as u64);
     if excess > 0 && room > 0 {
         dropped.extend(drop_free(

@@ -55,14 +55,14 @@ impl Verdict {
     }
 }
 
-/// The row with its newest renewal applied. A renewal of another epoch has nothing to say.
+/// The row with its newest renewal applied. A renewal of another epoch has nothing to say; one of the
+/// same epoch is always later than the grant, whichever revision is the higher one.
 pub(crate) fn effective(row: &StoredRow, renewal: Option<&Renewal>) -> StoredRow {
     let mut row = row.clone();
     if let Some(renewal) = renewal
         && renewal.epoch == row.state.epoch
-        && renewal.revision > row.state.revision
     {
-        row.state.revision = renewal.revision;
+        row.state.revision = row.state.revision.max(renewal.revision);
         row.stamp.era = renewal.era;
         row.stamp.since_ns = renewal.since_ns;
     }

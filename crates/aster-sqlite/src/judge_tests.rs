@@ -86,6 +86,11 @@ fn the_newest_renewal_counts_and_only_at_its_epoch() {
     };
     let row = effective(&held(OURS, 0), Some(&renewal));
     assert_eq!((row.state.revision, row.stamp.since_ns), (4, 800 * MS));
+    // Revisions of main rows jump when renewals may have been lost; those that are there still count.
+    let mut jumped = held(OURS, 0);
+    jumped.state.revision = 1_000;
+    let row = effective(&jumped, Some(&renewal));
+    assert_eq!((row.state.revision, row.stamp.since_ns), (1_000, 800 * MS));
     let old = Renewal {
         epoch: 6,
         ..renewal

@@ -3,7 +3,7 @@
 //!
 //! Start at [`SqliteSerializer`]. The way of a request: `serializer` (the public face) hands it to a
 //! thread: `reader` (a first look without locks), `writer` (ownership changes, durable), `renewals`
-//! (the side file, no fsync). All of them load rows (`rows`, `side`), judge expiry (`judge`) and ask
+//! (the side file, no fsync). All of them load rows (`rows`, `side_tables`), judge expiry (`judge`) and ask
 //! the core for the decision. `mutate` runs the user's closure on the caller's thread under `guard`.
 //!
 //! Runs on Unix. On Linux deadlines are exact within one boot and time namespace; elsewhere expiry is
@@ -30,6 +30,7 @@ mod schema;
 mod serializer;
 mod shared;
 mod side;
+mod side_tables;
 mod worker;
 mod writer;
 
@@ -38,5 +39,5 @@ pub use rusqlite;
 pub use domain::{BootTime, ClockDomain, StoreTime};
 pub use error::OpenError;
 pub use open::Adopted;
-pub use options::{AUDIT_RECORDS_MAX, BUSY_BOUND, IDLE_AFTER, IDLE_ROWS_MAX, SqliteOptions};
+pub use options::{AUDIT_RECORDS_MAX, BUSY_BOUND, IDLE_RETENTION, IDLE_ROWS_MAX, SqliteOptions};
 pub use serializer::SqliteSerializer;

@@ -150,7 +150,7 @@ impl SqliteSerializer {
         if connection.is_autocommit() {
             return Err(FencedError::Store(ended_by_closure()));
         }
-        transaction.commit().map_err(storage)?;
+        transaction.commit().map_err(commit_failed)?;
         Ok(value)
     }
 
@@ -174,6 +174,17 @@ impl SqliteSerializer {
         }
         rejection
     }
+}
+
+/// Deferred constraints are the only thing in a commit that is the operation's own fault.
+fn commit_failed(error: rusqlite::Error) -> SerializerError {
+    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) {
+        let message = format!(
+            "the operation left a deferred constraint violated, so nothing of it was kept: {error}"
+        );
+        return InvalidInput::Other(message).into();
+    }
+    storage(error)
 }
 
 fn ended_by_closure() -> SerializerError {

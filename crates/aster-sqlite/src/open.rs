@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use aster_core::{Authority, Principal, ResourceName};
 use aster_lease::{AuditEvent, SerializerError};
@@ -19,7 +19,8 @@ use crate::rejections::Rejections;
 use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
-use crate::side::{self, ClockName, End, SideError, SideFile, Watched, Witness};
+use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
+use crate::side_tables::Watched;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,12 @@ pub struct Adopted {
 }
 
 /// Opens the store at `path`, or makes one in a new or existing SQLite file.
-pub(crate) fn open(path: &Path, options: SqliteOptions) -> Result<Arc<Shared>, OpenError> {
+///
+/// The connection is the first of those that stay, so that the log stays too.
+pub(crate) fn open(
+    path: &Path,
+    options: SqliteOptions,
+) -> Result<(Arc<Shared>, Connection), OpenError> {
     let path = resolve(path)?;
     check_place(&path)?;
     let side_path = side::path_of(&path);
@@ -72,12 +78,14 @@ pub(crate) fn open(path: &Path, options: SqliteOptions) -> Result<Arc<Shared>, O
         rejections: Rejections::default(),
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
+        journal: OnceLock::new(),
         repair_queued: AtomicBool::new(false),
         path,
         options,
     };
     join(&shared, &connection).map_err(|error| as_open_error(&shared.path, error))?;
-    Ok(Arc::new(shared))
+    shared.keep_journal();
+    Ok((Arc::new(shared), connection))
 }
 
 /// Gives a refused store a new authority.
@@ -259,10 +267,10 @@ fn name_clock(options: &SqliteOptions) -> Result<ClockName, OpenError> {
     Ok(match options.time.domain() {
         Some(domain) => ClockName::Shared(domain.as_str().to_owned()),
         None => {
-            let mut era = [0; 16];
-            options.entropy.fill(&mut era)?;
+            let mut seed = [0; 16];
+            options.entropy.fill(&mut seed)?;
             ClockName::Private {
-                era,
+                seed,
                 watches: Arc::new(Mutex::default()),
             }
         }
@@ -303,57 +311,61 @@ pub(crate) fn replace_side(
 /// from another clock is watched from now on at the latest.
 fn join(shared: &Shared, connection: &Connection) -> Result<(), SerializerError> {
     let store = schema::load(connection)?;
-    let is_known = match (&shared.clock, known_side(shared, &store)?) {
-        (ClockName::Shared(domain), Some(side)) => match side.find_era(domain) {
-            Ok(Some((_, armed))) => Known::Era { armed },
-            Ok(None) => Known::Side {
-                sound: side.is_sound(),
-            },
-            Err(SideError::NeedsRepair) => Known::Nothing,
-            Err(SideError::Store(error)) => return Err(error),
-        },
-        (ClockName::Private { .. }, Some(_)) => Known::Era { armed: false },
-        (_, None) => Known::Nothing,
-    };
-    match is_known {
-        Known::Era { armed: true } => return Ok(()),
-        Known::Era { armed: false } => {}
-        Known::Side { sound } => first_of_clock(shared, connection, !sound)?,
-        Known::Nothing => first_of_clock(shared, connection, true)?,
+    match look_at_side(shared, &store) {
+        Ok(Arrival::Again) => return Ok(()),
+        Ok(Arrival::NewClock) => {}
+        Ok(Arrival::NewBoot) => first_of_boot(shared, connection, false)?,
+        Err(SideError::NeedsRepair) => first_of_boot(shared, connection, true)?,
+        Err(SideError::Store(error)) => return Err(error),
     }
     arm(shared, connection, &mut None)
 }
 
-/// What the side file knows of us when we come.
-enum Known {
-    Era { armed: bool },
-    Side { sound: bool },
-    Nothing,
+/// What the side file knows of our clock when we come.
+enum Arrival {
+    /// It has been here, and foreign rows are watched on it.
+    Again,
+    /// Others of this boot have been here.
+    NewClock,
+    /// Nobody has been here since the machine started: the newest renewals may be lost.
+    NewBoot,
 }
 
-/// The side file without an era for us, if there is one that belongs to the main file.
-fn known_side(shared: &Shared, store: &StoreRow) -> Result<Option<SideFile>, SerializerError> {
-    // Looking must not yet give our clock an era, so look as a clock that needs none.
-    let nobody = ClockName::Private {
-        era: [0; 16],
-        watches: Arc::default(),
+fn look_at_side(shared: &Shared, store: &StoreRow) -> Result<Arrival, SideError> {
+    let side = known_side(shared, store)?;
+    let ClockName::Shared(domain) = &shared.clock else {
+        return Ok(Arrival::NewClock);
     };
-    match SideFile::open(&shared.side_path, &shared.options, &nobody, store.side_id) {
-        Ok(side) => Ok(Some(side)),
-        Err(SideError::NeedsRepair) => Ok(None),
-        Err(SideError::Store(error)) => Err(error),
+    match side.find_era(domain)? {
+        Some((_, true)) => Ok(Arrival::Again),
+        Some((_, false)) => Ok(Arrival::NewClock),
+        None if side.knows_boot_of(domain)? => Ok(Arrival::NewClock),
+        // Pages that were never synced may be damaged without a sign.
+        None if side.is_sound() => Ok(Arrival::NewBoot),
+        None => Err(SideError::NeedsRepair),
     }
 }
 
-/// The first opening by a clock, such as after a reboot, or with a lost side file. The newest renewals
-/// may be lost, so revisions jump over them.
-fn first_of_clock(
+/// The side file that belongs to the main file, as a clock sees it that needs no era: looking must
+/// not yet give ours one.
+fn known_side(shared: &Shared, store: &StoreRow) -> Result<SideFile, SideError> {
+    let nobody = ClockName::Private {
+        seed: [0; 16],
+        watches: Arc::default(),
+    };
+    SideFile::open(&shared.side_path, &shared.options, &nobody, store.side_id)
+}
+
+/// The first opening after a reboot, or with a lost side file. The newest renewals may be lost, so
+/// revisions jump over them.
+fn first_of_boot(
     shared: &Shared,
     connection: &Connection,
-    replace: bool,
+    is_lost: bool,
 ) -> Result<(), SerializerError> {
     let (transaction, mut store) = shared.begin(connection, TransactionBehavior::Immediate)?;
-    if replace && !known_side(shared, &store)?.is_some_and(|side| side.is_sound()) {
+    // Somebody else may have replaced it while we waited.
+    if is_lost && !known_side(shared, &store).is_ok_and(|side| side.is_sound()) {
         replace_side(&transaction, &mut store, &shared.side_path, &shared.options)?;
     } else {
         rows::raise_revisions(&transaction)?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use aster_core::{
-    ExpectedRevision, Fence, RegisterDecision, RegisterState, RegisterWrite, ResourceName, WriteId,
-    write_register,
+    ExpectedRevision, Fence, REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite,
+    ResourceName, WriteId, write_register,
 };
 use aster_lease::{RegisterError, RegisterValue, Registers, SerializerError};
 use async_trait::async_trait;
@@ -124,7 +124,7 @@ impl Writer {
             return Ok((Written::Refused(refusal), None));
         }
         let current = load(&begun.transaction, &fence.resource)?;
-        let bytes_max = shared.options.register_bytes_max;
+        let bytes_max = shared.options.register_bytes_max.min(REGISTER_BYTES_MAX);
         let state = match write_register(current.as_ref(), write, bytes_max)? {
             RegisterDecision::Write(state) => state,
             RegisterDecision::AlreadyWritten { value_revision } => {

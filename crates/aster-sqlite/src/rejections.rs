@@ -84,7 +84,7 @@ impl Rejections {
             resource: fence.resource.clone(),
             writer: writer.to_owned(),
             carried: fence.epoch,
-            reason: name(rejection),
+            reason: rejection.name(),
         };
         let room = kept.kinds.len() < KINDS_MAX;
         match kept.kinds.entry(rejected) {
@@ -173,20 +173,6 @@ impl Rejections {
 
 fn is_due(written_ns: Option<u64>, now_ns: u64) -> bool {
     written_ns.is_none_or(|written| now_ns.saturating_sub(written) >= FLUSH_EVERY_NS)
-}
-
-/// The rejection's name as it stands in the audit trail.
-pub(crate) fn name(rejection: &FenceRejection) -> &'static str {
-    match rejection {
-        FenceRejection::WrongAuthority => "wrong_authority",
-        FenceRejection::WrongResource => "wrong_resource",
-        FenceRejection::StaleEpoch { .. } => "stale_epoch",
-        FenceRejection::FutureEpoch { .. } => "future_epoch",
-        FenceRejection::NotHeld => "not_held",
-        FenceRejection::NotHolder => "not_holder",
-        FenceRejection::Reentrant => "reentrant",
-        _ => "rejected",
-    }
 }
 
 #[cfg(test)]

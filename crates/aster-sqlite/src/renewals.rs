@@ -15,7 +15,8 @@ use crate::judge::{Evidence, Renewal, Verdict, effective, judge};
 use crate::rows::{self, StoredRow};
 use crate::schema::{self, StoreRow};
 use crate::shared::{Shared, side_unavailable};
-use crate::side::{End, SideError, SideFile, SideTransaction, Watched};
+use crate::side::{End, SideError, SideFile};
+use crate::side_tables::{SideTransaction, Watched};
 use crate::worker::{Work, submit_to};
 use crate::writer;
 
@@ -42,6 +43,9 @@ pub(crate) struct Renewals {
 
 impl Work for Renewals {
     type Job = Vec<Request>;
+
+    /// A process with a hundred thousand leases may have many of them due at once.
+    const QUEUE_MAX: usize = 32_768;
 
     fn run(&mut self, first: Vec<Request>, queue: &Receiver<Vec<Request>>) {
         let mut batch = first;

@@ -56,7 +56,7 @@ impl SqliteSerializer {
     ///
     /// [`OpenError`], which says what to do.
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
-        let shared = open::open(path.as_ref(), options)?;
+        let (shared, main) = open::open(path.as_ref(), options)?;
         let connect = || {
             shared
                 .connect()
@@ -68,7 +68,7 @@ impl SqliteSerializer {
         };
         let writer = Writer {
             shared: shared.clone(),
-            main: connect()?,
+            main,
             side: None,
             sweeps: Sweeps::default(),
         };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use aster_core::Authority;
 use aster_lease::SerializerError;
@@ -11,7 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::connection::{Durability, connect};
 use crate::error::storage;
 use crate::gate::{Gate, is_inside};
-use crate::identity::{FileId, still_names};
+use crate::identity::{FileId, JournalId, journal, still_names};
 use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
 use crate::schema::{self, SCHEMA_VERSION, StoreRow};
@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) options: SqliteOptions,
     pub(crate) authority: Authority,
     pub(crate) file: FileId,
+    /// Its log, once a connection is open that stays.
+    pub(crate) journal: OnceLock<JournalId>,
     pub(crate) clock: ClockName,
     pub(crate) gate: Gate,
     pub(crate) rejections: Rejections,
@@ -49,16 +51,33 @@ impl Shared {
     }
 
     fn check_file(&self) -> Result<(), SerializerError> {
-        if still_names(&self.path, self.file) {
+        let path = &self.path;
+        let message = if !still_names(path, self.file) {
+            format!(
+                "{path:?} was replaced or removed while it was open: close it and open it again; if \
+                 another file is there now, it has to be adopted first"
+            )
+        } else if self
+            .journal
+            .get()
+            .is_some_and(|opened| journal(path) != Some(*opened))
+        {
+            format!(
+                "the log of {path:?} was replaced or removed while it was open, and changes may be \
+                 lost with it: stop its users, then adopt it (`aster store adopt`)"
+            )
+        } else {
             return Ok(());
+        };
+        Err(SerializerError::Refused { message })
+    }
+
+    /// From now on the log has to stay the same. A connection that has read is open, and stays.
+    pub(crate) fn keep_journal(&self) {
+        if let Some(journal) = journal(&self.path) {
+            // Set once, at opening.
+            let _ = self.journal.set(journal);
         }
-        Err(SerializerError::Refused {
-            message: format!(
-                "{:?} was replaced or removed while it was open: close it and open it again; if \
-                 another file is there now, it has to be adopted first",
-                self.path
-            ),
-        })
     }
 
     pub(crate) fn now_ns(&self) -> u64 {

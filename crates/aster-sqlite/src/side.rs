@@ -5,26 +5,21 @@
 //! witness of the main file's count of changes, by which a restored file is noticed. Losing it costs
 //! at most that every held row lasts one more ttl.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use aster_core::{Authority, ResourceName};
+use aster_core::Authority;
 use aster_lease::SerializerError;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::connection::{Durability, connect};
 use crate::error::{Fault, fault, storage};
-use crate::identity::{FileId, facts, still_names};
-use crate::judge::{Evidence, Renewal, Seen};
+use crate::identity::{FileId, JournalId, facts, journal, still_names};
 use crate::options::SqliteOptions;
 use crate::schema::{Id, signed, unsigned};
+use crate::side_tables::{PrivateWatches, SideTransaction};
 
 /// How many clocks a side file remembers. An older one that is still in use is watched again.
 const ERAS_MAX: i64 = 64;
-/// How many rows a process without a named clock watches; past that it starts over, which only makes
-/// leases last longer.
-const PRIVATE_WATCHES_MAX: usize = 100_000;
 
 const TABLES: &str = "
 CREATE TABLE side (
@@ -58,22 +53,13 @@ CREATE TABLE watches (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// What a watch is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Watched {
-    Tenure = 0,
-    HoldOff = 1,
-}
-
-type PrivateWatches = Arc<Mutex<HashMap<(ResourceName, Watched), Seen>>>;
-
 /// Which clock this process reads, as far as it can be named.
 #[derive(Debug, Clone)]
 pub(crate) enum ClockName {
     /// Others with the same name read the same clock.
     Shared(String),
     /// Nobody shares it, so what is watched by it stays in memory.
-    Private { era: Id, watches: PrivateWatches },
+    Private { seed: Id, watches: PrivateWatches },
 }
 
 /// Why the side file did not serve.
@@ -93,8 +79,9 @@ impl From<SerializerError> for SideError {
 impl From<rusqlite::Error> for SideError {
     fn from(error: rusqlite::Error) -> Self {
         match fault(&error) {
-            Fault::Damaged => SideError::NeedsRepair,
-            _ => SideError::Store(storage(error)),
+            Fault::Busy | Fault::Full => SideError::Store(storage(error)),
+            // Moved, cut, half made, damaged: whether it must go is looked at under the main lock.
+            _ => SideError::NeedsRepair,
         }
     }
 }
@@ -123,6 +110,7 @@ pub(crate) struct SideFile {
     private: Option<PrivateWatches>,
     path: PathBuf,
     file: FileId,
+    journal: JournalId,
 }
 
 /// `<path>-aster`, beside the main file.
@@ -171,20 +159,26 @@ pub(crate) fn create(
             _ => {}
         }
     }
-    let mut connection = connect(path, options, Durability::VolatileCreate).map_err(storage)?;
-    let transaction = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(storage)?;
-    transaction
-        .execute_batch(TABLES)
-        .and_then(|()| {
-            transaction.execute(
-                "INSERT INTO side (one, id, authority, sequence) VALUES (1, ?1, ?2, ?3)",
-                params![id, witness.authority.as_bytes(), signed(witness.sequence)],
-            )
-        })
-        .and_then(|_| transaction.commit())
-        .map_err(storage)
+    fill(path, options, id, witness).map_err(|error| match fault(&error) {
+        Fault::Busy | Fault::Full | Fault::ReadOnly => storage(error),
+        _ => SerializerError::Unavailable {
+            message: format!(
+                "its side file {path:?} cannot be made; check the directory ({error})"
+            ),
+            source: Some(Box::new(error)),
+        },
+    })
+}
+
+fn fill(path: &Path, options: &SqliteOptions, id: Id, witness: Witness) -> rusqlite::Result<()> {
+    let mut connection = connect(path, options, Durability::VolatileCreate)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.execute(
+        "INSERT INTO side (one, id, authority, sequence) VALUES (1, ?1, ?2, ?3)",
+        params![id, witness.authority.as_bytes(), signed(witness.sequence)],
+    )?;
+    transaction.commit()
 }
 
 impl SideFile {
@@ -196,25 +190,18 @@ impl SideFile {
         id: Id,
     ) -> Result<Self, SideError> {
         let before = facts(path).map_err(|_| SideError::NeedsRepair)?.id;
-        let connection =
-            connect(path, options, Durability::Volatile).map_err(|error| match fault(&error) {
-                Fault::CannotOpen => SideError::NeedsRepair,
-                _ => error.into(),
-            })?;
-        let found: Option<Id> = match connection
+        let connection = connect(path, options, Durability::Volatile)?;
+        let found: Option<Id> = connection
             .query_row("SELECT id FROM side WHERE one = 1", [], |row| row.get(0))
-            .optional()
-        {
-            Ok(found) => found,
-            Err(error) if fault(&error) == Fault::Busy => return Err(error.into()),
-            // Not ours at all, or half made.
-            Err(_) => return Err(SideError::NeedsRepair),
-        };
+            .optional()?;
+        let journal = journal(path).ok_or(SideError::NeedsRepair)?;
         if found != Some(id) || !still_names(path, before) {
             return Err(SideError::NeedsRepair);
         }
         let (era, private) = match clock {
-            ClockName::Private { era, watches } => (*era, Some(watches.clone())),
+            // With a side file the newest renewals are lost, so an era ends with its side file:
+            // otherwise a row would be judged by its grant alone.
+            ClockName::Private { seed, watches } => (mix(*seed, id), Some(watches.clone())),
             ClockName::Shared(_) => ([0; 16], None),
         };
         let mut side = Self {
@@ -224,6 +211,7 @@ impl SideFile {
             private,
             path: path.to_owned(),
             file: before,
+            journal,
         };
         if let ClockName::Shared(domain) = clock {
             side.era = match side.find_era(domain)? {
@@ -244,7 +232,9 @@ impl SideFile {
 
     /// Whether this is still the file that the main file means.
     pub(crate) fn serves(&self, id: Id) -> bool {
-        self.id == id && still_names(&self.path, self.file)
+        self.id == id
+            && still_names(&self.path, self.file)
+            && journal(&self.path) == Some(self.journal)
     }
 
     /// Runs `step` under the side file's write lock. It may run twice: a full disk is tried again
@@ -311,6 +301,19 @@ impl SideFile {
             .optional()?)
     }
 
+    /// Whether a clock of the same boot has been here: then no power was lost since, and no renewal.
+    pub(crate) fn knows_boot_of(&self, domain: &str) -> Result<bool, SideError> {
+        let mut select = self.connection.prepare("SELECT domain FROM eras")?;
+        let mut known = select.query([])?;
+        while let Some(row) = known.next()? {
+            let known: String = row.get(0)?;
+            if boot_of(&known) == boot_of(domain) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Gives a clock its era, unless somebody else just did.
     fn add_era(&self, domain: &str, era: Id) -> Result<Id, SideError> {
         self.write_once(&mut |side: &SideTransaction<'_>| {
@@ -343,6 +346,16 @@ impl SideFile {
     }
 }
 
+/// A clock's name begins with its boot.
+fn boot_of(domain: &str) -> &str {
+    domain.split_once('/').map_or(domain, |(boot, _)| boot)
+}
+
+/// An id that is as random as both and belongs to both.
+fn mix(seed: Id, id: Id) -> Id {
+    std::array::from_fn(|index| seed[index] ^ id[index])
+}
+
 fn is_full(error: &SerializerError) -> bool {
     let SerializerError::Storage {
         source: Some(source),
@@ -354,166 +367,4 @@ fn is_full(error: &SerializerError) -> bool {
     source
         .downcast_ref::<rusqlite::Error>()
         .is_some_and(|error| fault(error) == Fault::Full)
-}
-
-/// The side file's tables, inside a transaction.
-#[derive(Debug)]
-pub(crate) struct SideTransaction<'a> {
-    connection: &'a Connection,
-    pub(crate) era: Id,
-    private: Option<&'a PrivateWatches>,
-}
-
-impl SideTransaction<'_> {
-    pub(crate) fn evidence(&self, resource: &ResourceName) -> Result<Evidence, SideError> {
-        Ok(Evidence {
-            renewal: self.renewal(resource)?,
-            seen: self.seen(resource, Watched::Tenure)?,
-            seen_hold_off: self.seen(resource, Watched::HoldOff)?,
-        })
-    }
-
-    pub(crate) fn renewal(&self, resource: &ResourceName) -> Result<Option<Renewal>, SideError> {
-        let mut select = self.connection.prepare_cached(
-            "SELECT epoch, revision, era, since_ns, expired FROM renewals WHERE resource = ?1",
-        )?;
-        Ok(select
-            .query_row([resource.as_str()], |row| {
-                Ok(Renewal {
-                    epoch: unsigned(row.get(0)?),
-                    revision: unsigned(row.get(1)?),
-                    era: row.get(2)?,
-                    since_ns: unsigned(row.get(3)?),
-                    expired: row.get(4)?,
-                })
-            })
-            .optional()?)
-    }
-
-    pub(crate) fn put_renewal(
-        &self,
-        resource: &ResourceName,
-        renewal: &Renewal,
-    ) -> Result<(), SideError> {
-        self.connection
-            .prepare_cached("INSERT OR REPLACE INTO renewals VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                resource.as_str(),
-                signed(renewal.epoch),
-                signed(renewal.revision),
-                renewal.era,
-                signed(renewal.since_ns),
-                renewal.expired,
-            ])?;
-        Ok(())
-    }
-
-    fn seen(&self, resource: &ResourceName, kind: Watched) -> Result<Option<Seen>, SideError> {
-        if let Some(watches) = self.private {
-            let watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            return Ok(watches.get(&(resource.clone(), kind)).copied());
-        }
-        let mut select = self.connection.prepare_cached(
-            "SELECT epoch, revision, since_ns FROM watches
-             WHERE resource = ?1 AND era = ?2 AND kind = ?3",
-        )?;
-        Ok(select
-            .query_row(params![resource.as_str(), self.era, kind as i64], |row| {
-                Ok(Seen {
-                    epoch: unsigned(row.get(0)?),
-                    revision: unsigned(row.get(1)?),
-                    since_ns: unsigned(row.get(2)?),
-                })
-            })
-            .optional()?)
-    }
-
-    pub(crate) fn watch(
-        &self,
-        resource: &ResourceName,
-        kind: Watched,
-        seen: Seen,
-    ) -> Result<(), SideError> {
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            if watches.len() >= PRIVATE_WATCHES_MAX {
-                watches.clear();
-            }
-            watches.insert((resource.clone(), kind), seen);
-            return Ok(());
-        }
-        self.connection
-            .prepare_cached("INSERT OR REPLACE INTO watches VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .execute(params![
-                resource.as_str(),
-                self.era,
-                kind as i64,
-                signed(seen.epoch),
-                signed(seen.revision),
-                signed(seen.since_ns),
-            ])?;
-        Ok(())
-    }
-
-    /// Drops what is kept of epochs below `epoch`: it can never matter again.
-    pub(crate) fn forget_below(
-        &self,
-        resource: &ResourceName,
-        epoch: u64,
-    ) -> Result<(), SideError> {
-        for sql in [
-            "DELETE FROM renewals WHERE resource = ?1 AND epoch < ?2",
-            // A hold-off is watched under the epoch that it began at, and outlives it.
-            "DELETE FROM watches WHERE resource = ?1 AND epoch < ?2 AND kind = 0",
-        ] {
-            self.connection
-                .prepare_cached(sql)?
-                .execute(params![resource.as_str(), signed(epoch)])?;
-        }
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.remove(&(resource.clone(), Watched::Tenure));
-        }
-        Ok(())
-    }
-
-    /// Drops everything about a resource whose row is gone.
-    pub(crate) fn forget(&self, resource: &ResourceName) -> Result<(), SideError> {
-        for sql in [
-            "DELETE FROM renewals WHERE resource = ?1",
-            "DELETE FROM watches WHERE resource = ?1",
-        ] {
-            self.connection
-                .prepare_cached(sql)?
-                .execute([resource.as_str()])?;
-        }
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.remove(&(resource.clone(), Watched::Tenure));
-            watches.remove(&(resource.clone(), Watched::HoldOff));
-        }
-        Ok(())
-    }
-
-    /// Says how far the main file has come. Only after its commit is durable: a witness that ran
-    /// ahead would refuse a healthy file.
-    pub(crate) fn put_witness(&self, witness: Witness) -> Result<(), SideError> {
-        self.connection
-            .prepare_cached(
-                "UPDATE side SET authority = ?1, sequence = ?2
-                 WHERE one = 1 AND (authority <> ?1 OR sequence < ?2)",
-            )?
-            .execute(params![
-                witness.authority.as_bytes(),
-                signed(witness.sequence)
-            ])?;
-        Ok(())
-    }
-
-    /// The rows of other clocks are all watched now.
-    pub(crate) fn set_armed(&self) -> Result<(), SideError> {
-        self.connection
-            .execute("UPDATE eras SET armed = 1 WHERE era = ?1", [self.era])?;
-        Ok(())
-    }
 }

@@ -9,8 +9,6 @@ use std::time::Duration;
 use aster_lease::SerializerError;
 use tokio::sync::oneshot;
 
-/// How many requests wait in one queue.
-pub(crate) const QUEUE_MAX: usize = 4_096;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// How long a worker sleeps at most before it looks after its own affairs.
 const TICK: Duration = Duration::from_secs(1);
@@ -18,6 +16,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// What a worker thread does with what is queued.
 pub(crate) trait Work: Send + 'static {
     type Job: Send + 'static;
+
+    /// How many requests wait in the queue.
+    const QUEUE_MAX: usize = 4_096;
 
     /// Does `first`, and whatever else of `queue` is best done with it.
     fn run(&mut self, first: Self::Job, queue: &Receiver<Self::Job>);
@@ -34,8 +35,8 @@ pub(crate) struct Worker<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    pub(crate) fn start(name: &str, mut work: impl Work<Job = J>) -> io::Result<Self> {
-        let (sender, receiver) = sync_channel(QUEUE_MAX);
+    pub(crate) fn start<W: Work<Job = J>>(name: &str, mut work: W) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(W::QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {

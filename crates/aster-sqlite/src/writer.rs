@@ -20,7 +20,8 @@ use crate::open;
 use crate::rows::{self, Stamp, StoredRow};
 use crate::schema::{StoreRow, count_change};
 use crate::shared::{Shared, side_unavailable};
-use crate::side::{End, SideError, SideFile, SideTransaction, Watched, Witness};
+use crate::side::{End, SideError, SideFile, Witness};
+use crate::side_tables::{SideTransaction, Watched};
 use crate::worker::Work;
 
 /// What the writer thread is asked to do; it answers through a channel of its own.
@@ -195,10 +196,12 @@ impl Writer {
         let shared = &*self.shared;
         shared.repair_queued.store(false, Ordering::Release);
         let mut begun = begin(shared, &self.main)?;
+        // It may look fine from afar: open it afresh, and look inside.
+        self.side = None;
         match shared.side(&mut self.side, &begun.store) {
-            Ok(_) => return Ok(()),
+            Ok(side) if side.is_sound() => return Ok(()),
+            Ok(_) | Err(SideError::NeedsRepair) => self.side = None,
             Err(SideError::Store(error)) => return Err(error),
-            Err(SideError::NeedsRepair) => {}
         }
         tracing::warn!(
             path = ?shared.side_path,
@@ -310,22 +313,20 @@ fn decide(
             end = End::Commit;
         }
         Effect::Replace(mut state) => {
-            match (&row, op) {
-                (Some(row), LeaseOp::Acquire { .. }) if row.state.held.is_some() => {
-                    // The old holder may read another clock by which it has not expired, and
-                    // renews before this takeover is durable. The mark refuses that.
-                    let mark = Renewal {
-                        epoch: row.state.epoch,
-                        revision: row.state.revision,
-                        era: row.stamp.era,
-                        since_ns: row.stamp.since_ns,
-                        expired: true,
-                    };
-                    side.put_renewal(resource, &mark)?;
-                    end = End::Commit;
-                }
-                (Some(_), LeaseOp::Acquire { .. }) => {}
-                _ => state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX),
+            if !matches!(op, LeaseOp::Acquire { .. }) {
+                state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX);
+            } else if let Some(row) = row.as_ref().filter(|row| row.state.held.is_some()) {
+                // The old holder may read another clock by which it has not expired, and renew
+                // before this takeover is durable. The mark refuses that.
+                let mark = Renewal {
+                    epoch: row.state.epoch,
+                    revision: row.state.revision,
+                    era: row.stamp.era,
+                    since_ns: row.stamp.since_ns,
+                    expired: true,
+                };
+                side.put_renewal(resource, &mark)?;
+                end = End::Commit;
             }
             replace = Some((state, side.era));
         }

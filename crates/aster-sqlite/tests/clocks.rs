@@ -172,6 +172,26 @@ async fn a_lease_renewed_by_a_process_with_another_clock_stays_held() {
     }
 }
 
+#[tokio::test]
+async fn somebody_who_joins_with_a_new_clock_does_not_undo_renewals() {
+    for joining in [Some("boot/77 0"), Some("another boot/0 0"), None] {
+        let place = Place::new();
+        let time = TestTime::new("boot/0 0");
+        let here = place.open_at(&time);
+        let fence = acquire(&here, "catalog", "worker-a").await;
+        time.advance_ms(TTL_MS - 1);
+        assert_renewed(renew(&here, &fence).await);
+        let there = place.open_at(&time.as_clock(joining, A_DAY));
+        // By the grant alone it has expired; by the renewal it has almost a whole ttl left.
+        time.advance_ms(TTL_MS - 1);
+        for store in [&here, &there] {
+            let (reason, _) = denied(try_acquire(store, "catalog", "worker-b").await);
+            assert_eq!(reason, DenyReason::HeldByOther, "{joining:?}");
+        }
+        assert_renewed(renew(&here, &fence).await);
+    }
+}
+
 /// A watcher has judged by its own clock and is about to commit. The holder's clock says that the
 /// lease runs on; its renewal must not be acknowledged any more.
 #[tokio::test]

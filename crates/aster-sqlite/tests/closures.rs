@@ -13,7 +13,7 @@ use std::sync::mpsc;
 
 use aster_core::{DenyReason, ErrorKind, FenceRejection, TransitionOutcome};
 use aster_lease::{FencedError, LeaseSerializer, SerializerError};
-use aster_sqlite::{SqliteOptions, SqliteSerializer};
+use aster_sqlite::SqliteSerializer;
 use rusqlite::Transaction;
 use support::*;
 
@@ -232,6 +232,29 @@ async fn the_users_own_tables_are_all_theirs() {
 }
 
 #[tokio::test]
+async fn a_deferred_constraint_that_does_not_hold_is_the_callers_fault() {
+    let place = Place::new();
+    let (store, fence) = prepared(&place).await;
+    let violated: Fenced = store.mutate_fenced(&fence, "worker-a", |tx| {
+        tx.execute_batch(
+            "CREATE TABLE parts (
+                 item TEXT REFERENCES items (name) DEFERRABLE INITIALLY DEFERRED
+             );
+             INSERT INTO parts VALUES ('no such item');
+             INSERT INTO items VALUES ('half');",
+        )
+    });
+    let Err(FencedError::Store(error)) = violated else {
+        panic!("{violated:?}")
+    };
+    assert_eq!(error.kind(), ErrorKind::FixCall, "{error}");
+    assert_eq!(items(&place), ["first"]);
+    store
+        .mutate_fenced(&fence, "worker-a", |tx| publish(tx, "v1"))
+        .unwrap();
+}
+
+#[tokio::test]
 async fn an_error_or_a_panic_leaves_nothing_and_the_store_goes_on() {
     let place = Place::new();
     let (store, fence) = prepared(&place).await;
@@ -368,8 +391,7 @@ async fn a_closure_that_calls_its_own_store_is_refused_and_does_not_hang() {
 async fn renewals_go_on_while_a_closure_takes_three_ttl() {
     let place = Place::new();
     let time = TestTime::new("boot");
-    let options = || SqliteOptions::default().time(std::sync::Arc::new(time.clone()));
-    let store = SqliteSerializer::open_with(&place.path, options()).unwrap();
+    let store = place.open_at(&time);
     let own = acquire(&store, "catalog", "worker-a").await;
     let other = acquire(&store, "other", "worker-b").await;
     let (inside, is_inside) = mpsc::channel();

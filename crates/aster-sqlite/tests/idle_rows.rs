@@ -9,7 +9,6 @@
 mod support;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aster_core::{DenyReason, ExpectedRevision, TransitionOutcome};
@@ -35,11 +34,12 @@ async fn make_changes(store: &SqliteSerializer, resource: &str) {
     }
 }
 
-fn open(place: &Place, time: &TestTime, idle_rows_max: u64) -> SqliteSerializer {
-    let options = SqliteOptions::default()
-        .time(Arc::new(time.clone()))
-        .idle_rows_max(idle_rows_max)
-        .audit_records_max(1_000);
+fn open(place: &Place, time: &TestTime, idle_rows_max: usize) -> SqliteSerializer {
+    let options = SqliteOptions {
+        idle_rows_max,
+        audit_records_max: 1_000,
+        ..options_at(time)
+    };
     SqliteSerializer::open_with(&place.path, options).unwrap()
 }
 
@@ -134,7 +134,7 @@ async fn many_distinct_names_stay_bounded_and_epochs_never_go_back() {
     }
     // Between two sweeps some more may gather.
     assert!(
-        rows(&place) < i64::try_from(bound + ENOUGH_CHANGES).unwrap(),
+        rows(&place) < i64::try_from(bound as u64 + ENOUGH_CHANGES).unwrap(),
         "{}",
         rows(&place)
     );

@@ -242,6 +242,28 @@ async fn a_file_that_goes_back_in_time_under_an_open_store_is_refused() {
 }
 
 #[tokio::test]
+async fn a_log_removed_under_an_open_store_is_noticed_at_once() {
+    let place = Place::new();
+    let store = place.open();
+    let fence = acquire(&store, "catalog", "worker-a").await;
+    std::fs::remove_file(format!("{}-wal", place.path.display())).unwrap();
+    for refusal in [renew(&store, &fence).await, release(&store, &fence).await] {
+        let error = refusal.unwrap_err();
+        assert!(matches!(error, SerializerError::Refused { .. }), "{error}");
+    }
+    let write = store.mutate_fenced(&fence, "worker-a", |tx| publish(tx, "x"));
+    assert!(
+        matches!(
+            write,
+            Err(FencedError::Store(SerializerError::Refused { .. }))
+        ),
+        "{write:?}"
+    );
+    // Nobody else can join on what is left.
+    assert_says(&refused(&place.path), ErrorKind::Report, "damaged");
+}
+
+#[tokio::test]
 async fn a_newer_schema_is_refused_and_left_alone() {
     let place = Place::new();
     with_a_lease(&place).await;

@@ -188,11 +188,11 @@ async fn two_processes_with_fifty_acquirers_each_see_only_grants_and_denials() {
 #[tokio::test]
 async fn renewals_go_on_while_a_closure_of_another_process_runs() {
     let place = Place::new();
-    let store = aster_sqlite::SqliteSerializer::open_with(
-        &place.path,
-        aster_sqlite::SqliteOptions::default().busy_bound(Duration::from_millis(50)),
-    )
-    .unwrap();
+    let options = aster_sqlite::SqliteOptions {
+        busy_bound: Duration::from_millis(50),
+        ..aster_sqlite::SqliteOptions::default()
+    };
+    let store = aster_sqlite::SqliteSerializer::open_with(&place.path, options).unwrap();
     let fence = acquire(&store, "catalog", "worker-a").await;
     let mut other = Other::start("other_process", "closure", &place.path);
     other.expect("inside");

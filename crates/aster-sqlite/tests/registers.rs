@@ -147,7 +147,10 @@ async fn the_value_revision_goes_on_under_the_next_holder_and_stale_writes_are_r
 #[tokio::test]
 async fn a_value_over_the_bound_is_refused_before_anything_changes() {
     let place = Place::new();
-    let options = SqliteOptions::default().register_bytes_max(8);
+    let options = SqliteOptions {
+        register_bytes_max: 8,
+        ..SqliteOptions::default()
+    };
     let store = SqliteSerializer::open_with(&place.path, options).unwrap();
     let fence = acquire(&store, "catalog", "worker-a").await;
     let any = ExpectedRevision::Any;

@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
+    clippy::print_stderr,
     reason = "a test that cannot go on fails, and it owns its threads"
 )]
 

@@ -48,8 +48,15 @@ impl Place {
     }
 }
 
+pub fn options_at(time: &TestTime) -> SqliteOptions {
+    SqliteOptions {
+        time: Arc::new(time.clone()),
+        ..SqliteOptions::default()
+    }
+}
+
 pub fn try_open_at(path: &Path, time: &TestTime) -> Result<SqliteSerializer, OpenError> {
-    SqliteSerializer::open_with(path, SqliteOptions::default().time(Arc::new(time.clone())))
+    SqliteSerializer::open_with(path, options_at(time))
 }
 
 /// A clock that stands still until it is moved. Clones show the same time.

@@ -1,0 +1,187 @@
+//! The tables of the side file: renewals, watches, the witness.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aster_core::ResourceName;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::judge::{Evidence, Renewal, Seen};
+use crate::schema::{Id, signed, unsigned};
+use crate::side::{SideError, Witness};
+
+/// How many rows a process without a named clock watches; past that it starts over, which only makes
+/// leases last longer.
+const PRIVATE_WATCHES_MAX: usize = 100_000;
+
+/// What a watch is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Watched {
+    Tenure = 0,
+    HoldOff = 1,
+}
+
+/// What a process watches on a clock that nobody shares.
+pub(crate) type PrivateWatches = Arc<Mutex<HashMap<(ResourceName, Watched), Seen>>>;
+
+/// The side file's tables, inside a transaction.
+#[derive(Debug)]
+pub(crate) struct SideTransaction<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) era: Id,
+    pub(crate) private: Option<&'a PrivateWatches>,
+}
+
+impl SideTransaction<'_> {
+    pub(crate) fn evidence(&self, resource: &ResourceName) -> Result<Evidence, SideError> {
+        Ok(Evidence {
+            renewal: self.renewal(resource)?,
+            seen: self.seen(resource, Watched::Tenure)?,
+            seen_hold_off: self.seen(resource, Watched::HoldOff)?,
+        })
+    }
+
+    pub(crate) fn renewal(&self, resource: &ResourceName) -> Result<Option<Renewal>, SideError> {
+        let mut select = self.connection.prepare_cached(
+            "SELECT epoch, revision, era, since_ns, expired FROM renewals WHERE resource = ?1",
+        )?;
+        Ok(select
+            .query_row([resource.as_str()], |row| {
+                Ok(Renewal {
+                    epoch: unsigned(row.get(0)?),
+                    revision: unsigned(row.get(1)?),
+                    era: row.get(2)?,
+                    since_ns: unsigned(row.get(3)?),
+                    expired: row.get(4)?,
+                })
+            })
+            .optional()?)
+    }
+
+    pub(crate) fn put_renewal(
+        &self,
+        resource: &ResourceName,
+        renewal: &Renewal,
+    ) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO renewals VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                resource.as_str(),
+                signed(renewal.epoch),
+                signed(renewal.revision),
+                renewal.era,
+                signed(renewal.since_ns),
+                renewal.expired,
+            ])?;
+        Ok(())
+    }
+
+    fn seen(&self, resource: &ResourceName, kind: Watched) -> Result<Option<Seen>, SideError> {
+        if let Some(watches) = self.private {
+            let watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            return Ok(watches.get(&(resource.clone(), kind)).copied());
+        }
+        let mut select = self.connection.prepare_cached(
+            "SELECT epoch, revision, since_ns FROM watches
+             WHERE resource = ?1 AND era = ?2 AND kind = ?3",
+        )?;
+        Ok(select
+            .query_row(params![resource.as_str(), self.era, kind as i64], |row| {
+                Ok(Seen {
+                    epoch: unsigned(row.get(0)?),
+                    revision: unsigned(row.get(1)?),
+                    since_ns: unsigned(row.get(2)?),
+                })
+            })
+            .optional()?)
+    }
+
+    pub(crate) fn watch(
+        &self,
+        resource: &ResourceName,
+        kind: Watched,
+        seen: Seen,
+    ) -> Result<(), SideError> {
+        if let Some(watches) = self.private {
+            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            if watches.len() >= PRIVATE_WATCHES_MAX {
+                watches.clear();
+            }
+            watches.insert((resource.clone(), kind), seen);
+            return Ok(());
+        }
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO watches VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                resource.as_str(),
+                self.era,
+                kind as i64,
+                signed(seen.epoch),
+                signed(seen.revision),
+                signed(seen.since_ns),
+            ])?;
+        Ok(())
+    }
+
+    /// Drops what is kept of epochs below `epoch`: it can never matter again.
+    pub(crate) fn forget_below(
+        &self,
+        resource: &ResourceName,
+        epoch: u64,
+    ) -> Result<(), SideError> {
+        for sql in [
+            "DELETE FROM renewals WHERE resource = ?1 AND epoch < ?2",
+            // A hold-off is watched under the epoch that it began at, and outlives it.
+            "DELETE FROM watches WHERE resource = ?1 AND epoch < ?2 AND kind = 0",
+        ] {
+            self.connection
+                .prepare_cached(sql)?
+                .execute(params![resource.as_str(), signed(epoch)])?;
+        }
+        if let Some(watches) = self.private {
+            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            watches.remove(&(resource.clone(), Watched::Tenure));
+        }
+        Ok(())
+    }
+
+    /// Drops everything about a resource whose row is gone.
+    pub(crate) fn forget(&self, resource: &ResourceName) -> Result<(), SideError> {
+        for sql in [
+            "DELETE FROM renewals WHERE resource = ?1",
+            "DELETE FROM watches WHERE resource = ?1",
+        ] {
+            self.connection
+                .prepare_cached(sql)?
+                .execute([resource.as_str()])?;
+        }
+        if let Some(watches) = self.private {
+            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+            watches.remove(&(resource.clone(), Watched::Tenure));
+            watches.remove(&(resource.clone(), Watched::HoldOff));
+        }
+        Ok(())
+    }
+
+    /// Says how far the main file has come. Only after its commit is durable: a witness that ran
+    /// ahead would refuse a healthy file.
+    pub(crate) fn put_witness(&self, witness: Witness) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached(
+                "UPDATE side SET authority = ?1, sequence = ?2
+                 WHERE one = 1 AND (authority <> ?1 OR sequence < ?2)",
+            )?
+            .execute(params![
+                witness.authority.as_bytes(),
+                signed(witness.sequence)
+            ])?;
+        Ok(())
+    }
+
+    /// The rows of other clocks are all watched now.
+    pub(crate) fn set_armed(&self) -> Result<(), SideError> {
+        self.connection
+            .execute("UPDATE eras SET armed = 1 WHERE era = ?1", [self.era])?;
+        Ok(())
+    }
+}

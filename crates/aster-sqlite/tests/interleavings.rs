@@ -1,0 +1,162 @@
+//! Moments between two steps, driven through the clock: the store reads it exactly when it has its
+//! locks and decides.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails, and it owns its threads"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use aster_core::{DenyReason, ErrorKind};
+use aster_sqlite::{ClockDomain, SqliteOptions, SqliteSerializer, StoreTime};
+use support::*;
+
+/// How long something that must not happen is waited for.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A clock at which something happens when it is read next, after its time was taken.
+#[derive(Clone)]
+struct HookedTime {
+    time: TestTime,
+    hook: Arc<Mutex<Option<Hook>>>,
+}
+
+impl HookedTime {
+    fn new(time: &TestTime) -> Self {
+        Self {
+            time: time.clone(),
+            hook: Arc::default(),
+        }
+    }
+
+    fn at_next_reading(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+}
+
+impl StoreTime for HookedTime {
+    fn domain(&self) -> Option<ClockDomain> {
+        self.time.domain()
+    }
+
+    fn now_ns(&self) -> u64 {
+        let now_ns = self.time.now_ns();
+        let hook = self.hook.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        now_ns
+    }
+
+    fn wall_unix_ms(&self) -> u64 {
+        self.time.wall_unix_ms()
+    }
+}
+
+fn open(place: &Place, time: &HookedTime) -> SqliteSerializer {
+    let options = SqliteOptions {
+        time: Arc::new(time.clone()),
+        ..SqliteOptions::default()
+    };
+    SqliteSerializer::open_with(&place.path, options).unwrap()
+}
+
+#[tokio::test]
+async fn a_renewal_that_goes_into_a_lost_side_file_is_not_acknowledged() {
+    let place = Place::new();
+    let hooked = HookedTime::new(&TestTime::new("boot"));
+    let store = open(&place, &hooked);
+    let fence = acquire(&store, "catalog", "worker-a").await;
+    // The side file is the right one when the renewal begins, and gone when it commits.
+    let side = place.side();
+    hooked.at_next_reading(move || {
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", side.display()));
+        }
+    });
+    let error = renew(&store, &fence).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+}
+
+/// A renewal has read its clock before the deadline and not committed yet. A takeover after the
+/// deadline has to wait for it, and then sees it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_waits_for_a_renewal_that_is_on_its_way() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let hooked = HookedTime::new(&time);
+    let holder = open(&place, &hooked);
+    let contender = place.open_at(&time);
+    let fence = acquire(&holder, "catalog", "worker-a").await;
+    time.advance_ms(TTL_MS - 1);
+
+    let (inside, is_inside) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    hooked.at_next_reading(move || {
+        inside.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    });
+    let renewing = {
+        let (holder, fence) = (holder.clone(), fence.clone());
+        tokio::spawn(async move { renew(&holder, &fence).await })
+    };
+    tokio::task::spawn_blocking(move || is_inside.recv().unwrap())
+        .await
+        .unwrap();
+    time.advance_ms(1);
+    let mut takeover =
+        tokio::spawn(async move { try_acquire(&contender, "catalog", "worker-b").await });
+    let early = tokio::time::timeout(A_WHILE, &mut takeover).await;
+    assert!(early.is_err(), "the takeover did not wait: {early:?}");
+    go_on.send(()).unwrap();
+    assert_renewed(renewing.await.unwrap());
+    let (reason, snapshot) = denied(takeover.await.unwrap());
+    assert_eq!(reason, DenyReason::HeldByOther);
+    assert_eq!(snapshot.epoch, fence.epoch);
+}
+
+/// The other way round: the takeover has judged and is about to commit when the holder renews.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_after_a_takeover_was_judged_is_not_acknowledged() {
+    let place = Place::new();
+    let time = TestTime::new("boot/0 0");
+    let holder = place.open_at(&time);
+    // The contender watches on a clock of its own, which is far ahead when it is read.
+    let fast = TestTime::new("boot/9 0");
+    let hooked = HookedTime::new(&fast);
+    let contender = open(&place, &hooked);
+    let fence = acquire(&holder, "catalog", "worker-a").await;
+    denied(try_acquire(&contender, "catalog", "worker-b").await);
+    fast.advance_ms(TTL_MS);
+
+    // Readings: the first look, the judgement, and the instant of the new row, which is taken after
+    // the side file's lock was given back.
+    let (reached, is_reached) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let inner = hooked.clone();
+    hooked.at_next_reading(move || {
+        let last = inner.clone();
+        inner.at_next_reading(move || {
+            last.at_next_reading(move || {
+                reached.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            });
+        });
+    });
+    let takeover =
+        tokio::spawn(async move { try_acquire(&contender, "catalog", "worker-b").await });
+    tokio::task::spawn_blocking(move || is_reached.recv().unwrap())
+        .await
+        .unwrap();
+    // By the holder's own clock no time has passed, and the takeover is not durable yet.
+    assert_eq!(denied(renew(&holder, &fence).await).0, DenyReason::Expired);
+    go_on.send(()).unwrap();
+    assert_eq!(granted(takeover.await.unwrap()).epoch, fence.epoch + 1);
+}
