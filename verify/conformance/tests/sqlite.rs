@@ -41,7 +41,10 @@ impl Store {
     }
 
     fn open(&mut self) {
-        let options = SqliteOptions::default().time(self.time.clone());
+        let options = SqliteOptions {
+            time: self.time.clone(),
+            ..SqliteOptions::default()
+        };
         let path = self.directory.path().join("leases.db");
         self.serializer = Some(SqliteSerializer::open_with(path, options).unwrap());
     }

@@ -257,7 +257,10 @@ fn role() {
     };
     let path = std::env::var(STORE).unwrap();
     let life: u8 = std::env::var(LIFE).unwrap().parse().unwrap();
-    let options = SqliteOptions::default().time(Arc::new(Boot(life)));
+    let options = SqliteOptions {
+        time: Arc::new(Boot(life)),
+        ..SqliteOptions::default()
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
