@@ -1,7 +1,7 @@
 //! Rows that have long been free go away, so that a million names stay bounded. The epoch floor rises
 //! in the same transaction, so that a name that comes back starts above every epoch it ever had.
 
-use aster_core::ResourceName;
+use aster_core::{EPOCH_MAX, ResourceName};
 use aster_lease::SerializerError;
 use rusqlite::{Connection, params};
 
@@ -15,6 +15,10 @@ use crate::writer::{Changed, Writer, begin};
 const SWEEP_EVERY: u64 = 256;
 /// …and drops at most this many rows: more than can become free in between.
 const SWEEP_ROWS_MAX: u64 = 512;
+
+/// A row above this epoch stays: dropping it would raise the floor so far that every new name would
+/// soon have used up its epochs.
+const DROPPED_EPOCH_MAX: u64 = EPOCH_MAX / 2;
 
 /// Counts ownership changes between sweeps.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ impl Sweeps {
 pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
     writer.sweeps.changes = 0;
     let shared = writer.shared.clone();
-    let mut begun = begin(&shared, &writer.main)?;
+    let mut begun = begin(&shared, &writer.main, writer.patience)?;
     let era = shared.side(&mut writer.side, &begun.store)?.era;
     let now = Stamp {
         era,
@@ -108,7 +112,7 @@ fn drop_free(
         .prepare_cached(
             "DELETE FROM main.aster_rows WHERE resource IN (
                  SELECT resource FROM main.aster_rows AS free
-                 WHERE holder IS NULL AND era = ?1 AND since_ns <= ?2
+                 WHERE holder IS NULL AND era = ?1 AND since_ns <= ?2 AND epoch <= ?5
                    AND (hold_off_holder IS NULL OR
                         (hold_off_era = ?1 AND hold_off_since_ns + hold_off_ms * 1000000 <= ?3))
                    AND NOT EXISTS (SELECT 1 FROM main.aster_registers AS register
@@ -118,7 +122,13 @@ fn drop_free(
         )
         .map_err(storage)?;
     let era: Id = now.era;
-    let values = params![era, signed(until_ns), signed(now.since_ns), signed(limit)];
+    let values = params![
+        era,
+        signed(until_ns),
+        signed(now.since_ns),
+        signed(limit),
+        signed(DROPPED_EPOCH_MAX)
+    ];
     let mut rows = delete.query(values).map_err(storage)?;
     let mut dropped = Vec::new();
     while let Some(row) = rows.next().map_err(storage)? {

@@ -9,6 +9,9 @@
 //! Runs on Unix. On Linux deadlines are exact within one boot and time namespace; elsewhere expiry is
 //! judged by watching.
 
+#[cfg(not(unix))]
+compile_error!("the SQLite store tells files apart by their inodes and needs Unix");
+
 mod audit;
 mod connection;
 mod domain;

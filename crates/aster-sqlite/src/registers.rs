@@ -15,7 +15,7 @@ use crate::error::storage;
 use crate::reader::{Refusal, check};
 use crate::schema::{signed, unsigned};
 use crate::serializer::SqliteSerializer;
-use crate::writer::{Changed, Writer, begin};
+use crate::writer::{Changed, Job, Writer, begin};
 
 /// One register write on its way to the writer thread.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Registers for SqliteSerializer {
         let (reply, receiver) = oneshot::channel();
         self.inner
             .writer
-            .submit(Box::new(move |writer| {
+            .submit(Job::new(move |writer| {
                 let (answer, changed) = match writer.write_register(&request) {
                     Ok((answer, changed)) => (Ok(answer), changed),
                     Err(error) => (Err(error), None),
@@ -114,7 +114,7 @@ impl Writer {
         request: &Request,
     ) -> Result<(Written, Option<Changed>), SerializerError> {
         let shared = &*self.shared;
-        let begun = begin(shared, &self.main)?;
+        let begun = begin(shared, &self.main, self.patience)?;
         let Request {
             fence,
             writer,

@@ -128,7 +128,7 @@ impl Renewals {
         if self.shared.repair_queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let job: writer::Job = Box::new(|writer| {
+        let job = writer::Job::new(|writer| {
             if let Err(error) = writer.repair_side() {
                 tracing::warn!(%error, "the side file was not replaced; renewals will ask again");
             }

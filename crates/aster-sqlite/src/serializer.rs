@@ -71,6 +71,7 @@ impl SqliteSerializer {
             main,
             side: None,
             sweeps: Sweeps::default(),
+            patience: shared.options.busy_bound,
         };
         let writer = Worker::start("aster-sqlite-writer", writer).map_err(io)?;
         let renewals = Renewals {
@@ -172,7 +173,7 @@ impl SqliteSerializer {
             return Ok(denied);
         }
         let (reply, receiver) = oneshot::channel();
-        self.inner.writer.submit(Box::new(move |writer| {
+        self.inner.writer.submit(writer::Job::new(move |writer| {
             match writer.transition(&resource, &op) {
                 Ok((outcome, changed)) => {
                     // Nobody waits any more: the change stands, and a retry is recognized.

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use aster_core::{Effect, LeaseOp, ResourceName, RowState, RowView, TransitionOutcome, transition};
 use aster_lease::SerializerError;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audit;
+use crate::connection::wait_for_others;
 use crate::error::storage;
 use crate::gate::Turn;
 use crate::idle::{self, Sweeps};
@@ -25,7 +27,26 @@ use crate::side_tables::{SideTransaction, Watched};
 use crate::worker::Work;
 
 /// What the writer thread is asked to do; it answers through a channel of its own.
-pub(crate) type Job = Box<dyn FnOnce(&mut Writer) + Send>;
+pub(crate) struct Job {
+    queued: Instant,
+    step: Box<dyn FnOnce(&mut Writer) + Send>,
+}
+
+impl Job {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "how long a caller waits for other writers is real time, and decides nothing else"
+    )]
+    pub(crate) fn new(step: impl FnOnce(&mut Writer) + Send + 'static) -> Self {
+        Self {
+            queued: Instant::now(),
+            step: Box::new(step),
+        }
+    }
+}
+
+/// How long the thread's own affairs wait for other writers, while no caller waits for them.
+const HOUSEKEEPING_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How often one request replaces a broken side file before it gives up.
 const REPAIRS_MAX: usize = 3;
@@ -39,14 +60,21 @@ pub(crate) struct Writer {
     pub(crate) main: Connection,
     pub(crate) side: Option<SideFile>,
     pub(crate) sweeps: Sweeps,
+    /// How long the present step may wait for other writers.
+    pub(crate) patience: Duration,
 }
 
 impl Work for Writer {
     type Job = Job;
 
     fn run(&mut self, first: Job, _queue: &Receiver<Job>) {
-        first(self);
+        // Time in the queue counts: when a closure holds everybody up, all who wait hear of it in
+        // time, and not one after the other.
+        let bound = self.shared.options.busy_bound;
+        self.be_patient(bound.saturating_sub(first.queued.elapsed()));
+        (first.step)(self);
         if self.sweeps.is_due() {
+            self.be_patient(HOUSEKEEPING_PATIENCE);
             // What fails here is tried again after the next changes.
             if let Err(error) = idle::sweep(self) {
                 tracing::debug!(?error, "idle rows were not dropped this time");
@@ -55,12 +83,14 @@ impl Work for Writer {
     }
 
     fn tick(&mut self) {
+        self.be_patient(HOUSEKEEPING_PATIENCE);
         self.write_rejections(false);
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        self.be_patient(self.shared.options.busy_bound);
         self.write_rejections(true);
     }
 }
@@ -82,17 +112,17 @@ impl Begun<'_> {
     }
 }
 
-/// Takes this process's turn and then the file's write lock.
+/// Takes this process's turn and then the file's write lock, each within `patience`.
 pub(crate) fn begin<'c>(
     shared: &'c Shared,
     connection: &'c Connection,
+    patience: Duration,
 ) -> Result<Begun<'c>, SerializerError> {
-    let bound = shared.options.busy_bound;
     let turn = shared
         .gate
-        .enter(bound)
+        .enter(patience)
         .ok_or_else(|| SerializerError::Busy {
-            message: format!("a protected closure of this process has run for over {bound:?}"),
+            message: "a protected closure of this process has been running for too long".to_owned(),
         })?;
     let (transaction, store) = shared.begin(connection, TransactionBehavior::Immediate)?;
     Ok(Begun {
@@ -103,6 +133,13 @@ pub(crate) fn begin<'c>(
 }
 
 impl Writer {
+    fn be_patient(&mut self, patience: Duration) {
+        self.patience = patience;
+        if let Err(error) = wait_for_others(&mut self.main, patience) {
+            tracing::debug!(%error, "the connection keeps the patience that it had");
+        }
+    }
+
     /// Acquire, release, revoke or cancel. Durable when it returns.
     pub(crate) fn transition(
         &mut self,
@@ -125,7 +162,7 @@ impl Writer {
         op: &LeaseOp,
     ) -> Result<(TransitionOutcome, Option<Changed>), SideError> {
         let shared = &*self.shared;
-        let begun = begin(shared, &self.main)?;
+        let begun = begin(shared, &self.main, self.patience)?;
         let before = rows::load(&begun.transaction, resource)?;
         let side = shared.side(&mut self.side, &begun.store)?;
         // The side file's lock keeps out renewals that have read their clock and not yet committed.
@@ -195,7 +232,7 @@ impl Writer {
     pub(crate) fn repair_side(&mut self) -> Result<(), SerializerError> {
         let shared = &*self.shared;
         shared.repair_queued.store(false, Ordering::Release);
-        let mut begun = begin(shared, &self.main)?;
+        let mut begun = begin(shared, &self.main, self.patience)?;
         // It may look fine from afar: open it afresh, and look inside.
         self.side = None;
         match shared.side(&mut self.side, &begun.store) {
@@ -234,7 +271,7 @@ impl Writer {
         if reports.is_empty() {
             return;
         }
-        let written = begin(shared, &self.main).and_then(|begun| {
+        let written = begin(shared, &self.main, self.patience).and_then(|begun| {
             let at_unix_ms = shared.options.time.wall_unix_ms();
             for report in &reports {
                 let record = audit::of_rejection(report, at_unix_ms);

@@ -349,3 +349,28 @@ async fn the_wall_clock_decides_nothing() {
     time.advance_ms(TTL_MS);
     acquire(&store, "catalog", "worker-b").await;
 }
+
+#[tokio::test]
+async fn the_last_epochs_give_an_explicit_error_and_a_held_row_can_still_be_released() {
+    let place = Place::new();
+    let store = place.open();
+    let first = acquire(&store, "catalog", "worker-a").await;
+    release(&store, &first).await.unwrap();
+    let outside = rusqlite::Connection::open(&place.path).unwrap();
+    let almost = i64::MAX - 3;
+    outside
+        .execute("UPDATE aster_rows SET epoch = ?1", [almost])
+        .unwrap();
+    let last = acquire(&store, "catalog", "worker-a").await;
+    assert_eq!(last.epoch, almost.unsigned_abs() + 1);
+    release(&store, &last).await.unwrap();
+    let before = store.snapshot("catalog").await.unwrap();
+    let error = try_acquire(&store, "catalog", "worker-a")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Report, "{error}");
+    assert!(error.to_string().contains("used up its epochs"), "{error}");
+    assert_eq!(store.snapshot("catalog").await.unwrap(), before);
+    // Other names are not touched by that.
+    assert_eq!(acquire(&store, "other", "worker-a").await.epoch, 1);
+}

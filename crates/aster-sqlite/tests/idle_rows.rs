@@ -196,3 +196,19 @@ async fn dropping_idle_rows_races_with_acquires_of_the_same_names() {
         assert_eq!(epochs.len(), count, "{name} was granted twice at one epoch");
     }
 }
+
+#[tokio::test]
+async fn a_row_near_the_end_of_its_epochs_does_not_take_the_others_with_it() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let store = open(&place, &time, 0);
+    let fence = acquire(&store, "worn", "worker-a").await;
+    release(&store, &fence).await.unwrap();
+    let outside = rusqlite::Connection::open(&place.path).unwrap();
+    let sql = "UPDATE aster_rows SET epoch = ?1 WHERE resource = 'worn'";
+    outside.execute(sql, [i64::MAX - 2]).unwrap();
+    time.advance_ms(2 * 60 * 60 * 1_000);
+    make_changes(&store, "busy").await;
+    let fresh = acquire(&store, "fresh", "worker-a").await;
+    assert!(fresh.epoch < 10_000, "{}", fresh.epoch);
+}

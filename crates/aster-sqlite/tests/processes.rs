@@ -202,6 +202,26 @@ async fn renewals_go_on_while_a_closure_of_another_process_runs() {
     // What needs the file's write lock waits, within its bound, and is told to try again.
     let error = release(&store, &fence).await.unwrap_err();
     assert_eq!(error.kind(), aster_core::ErrorKind::Retry, "{error}");
+    // Many who wait hear of it together, not one after the other.
+    let waiting: Vec<_> = (0..40)
+        .map(|number| {
+            let store = store.clone();
+            tokio::spawn(
+                async move { try_acquire(&store, &format!("x/{number}"), "worker-a").await },
+            )
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    for outcome in waiting {
+        let error = outcome.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), aster_core::ErrorKind::Retry, "{error}");
+    }
+    // One after the other they would take two seconds at least.
+    assert!(
+        begun.elapsed() < 38 * Duration::from_millis(50),
+        "{:?}",
+        begun.elapsed()
+    );
     // Plain reads and denials need no lock.
     assert!(store.snapshot("catalog").await.unwrap().held);
     denied(try_acquire(&store, "catalog", "worker-b").await);
