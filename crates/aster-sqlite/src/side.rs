@@ -146,7 +146,8 @@ pub(crate) fn create(
     id: Id,
     witness: Witness,
 ) -> Result<(), SerializerError> {
-    for suffix in ["", "-wal", "-shm"] {
+    // A journal that is left behind would be applied to the new file.
+    for suffix in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         match std::fs::remove_file(&name) {
@@ -191,6 +192,9 @@ impl SideFile {
     ) -> Result<Self, SideError> {
         let before = facts(path).map_err(|_| SideError::NeedsRepair)?.id;
         let connection = connect(path, options, Durability::Volatile)?;
+        if connection.is_readonly("main")? {
+            return Err(SideError::NeedsRepair);
+        }
         let found: Option<Id> = connection
             .query_row("SELECT id FROM side WHERE one = 1", [], |row| row.get(0))
             .optional()?;
