@@ -44,6 +44,7 @@ pub(crate) fn connect(
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
     let mut connection = Connection::open_with_flags(path, flags)?;
+    use_write_ahead_log(&connection, options.busy_bound)?;
     wait_for_others(&mut connection, options.busy_bound)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -55,7 +56,6 @@ pub(crate) fn connect(
     // On macOS an ordinary fsync does not reach the medium. Elsewhere this changes nothing.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
-    use_write_ahead_log(&connection, options.busy_bound)?;
     connection.pragma_update(None, "journal_size_limit", JOURNAL_BYTES_KEPT)?;
     Ok(connection)
 }
@@ -85,9 +85,10 @@ fn pause(count: i32) -> Duration {
     pause
 }
 
-/// Changing the journal's mode needs the file alone for a moment, and SQLite does not wait for that
-/// by itself.
+/// Changing the journal's mode needs the file alone for a moment. SQLite waits for some of the locks
+/// in its way and not for others, so here it waits for none, and we do, at most `bound` in all.
 fn use_write_ahead_log(connection: &Connection, bound: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::ZERO)?;
     let mut waited = Duration::ZERO;
     for count in 0.. {
         match connection.query_row("PRAGMA journal_mode = WAL", [], |row| {
@@ -112,8 +113,36 @@ fn use_write_ahead_log(connection: &Connection, bound: Duration) -> rusqlite::Re
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rusqlite::Connection;
+
     use super::{Durability, connect};
+    use crate::error::{Fault, fault};
     use crate::options::SqliteOptions;
+
+    /// A reader of a file that is not in WAL mode yet keeps it from being switched for as long as it
+    /// reads: that is waited for, but not bound after bound.
+    #[test]
+    fn a_file_that_cannot_be_switched_is_busy_after_one_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let reader = Connection::open(&path).unwrap();
+        reader
+            .execute_batch("CREATE TABLE t (x); BEGIN; SELECT * FROM t")
+            .unwrap();
+        let options = SqliteOptions {
+            busy_bound: Duration::from_millis(200),
+            ..SqliteOptions::default()
+        };
+        let before = aster_lease::clock::boot_time();
+        let error = connect(&path, &options, Durability::Durable).unwrap_err();
+        assert_eq!(fault(&error), Fault::Busy, "{error}");
+        // Bound after bound it would be forty of them.
+        assert!(aster_lease::clock::boot_time() - before < options.busy_bound * 20);
+        reader.execute_batch("COMMIT").unwrap();
+        connect(&path, &options, Durability::Durable).unwrap();
+    }
 
     #[test]
     fn only_the_side_file_does_without_fsync() {

@@ -16,6 +16,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aster_crash::VolatileDisk;
 use aster_lease::{
@@ -28,6 +29,8 @@ use support::mount;
 const ROLE: &str = "ASTER_CRASH_ROLE";
 const STORE: &str = "ASTER_CRASH_STORE";
 const LIFE: &str = "ASTER_CRASH_LIFE";
+/// A store that hangs on a dead disk ends its process here, and the test fails for what is missing.
+const LIFE_MAX: Duration = Duration::from_secs(60);
 const RESOURCES: [&str; 3] = ["shard/0", "shard/1", "shard/2"];
 /// Every `STRIDE`-th step of the store's life is a cut; all of them with `ASTER_CRASH_STRIDE=1`.
 const STRIDE: u64 = 7;
@@ -255,6 +258,12 @@ fn role() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    std::thread::Builder::new()
+        .spawn(|| {
+            std::thread::sleep(LIFE_MAX);
+            std::process::exit(9);
+        })
+        .unwrap();
     let path = std::env::var(STORE).unwrap();
     let life: u8 = std::env::var(LIFE).unwrap().parse().unwrap();
     let options = SqliteOptions {
