@@ -146,8 +146,7 @@ pub(crate) fn create(
     id: Id,
     witness: Witness,
 ) -> Result<(), SerializerError> {
-    // A journal that is left behind would be applied to the new file.
-    for suffix in ["", "-wal", "-shm", "-journal"] {
+    for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         match std::fs::remove_file(&name) {
@@ -342,11 +341,21 @@ impl SideFile {
         })
     }
 
-    /// Looks for damage that a lost page cache left behind.
+    /// Looks for damage that a lost page cache left behind, and for tables that are not ours.
     pub(crate) fn is_sound(&self) -> bool {
-        self.connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
-            .is_ok_and(|answer| answer == "ok")
+        let tables = [
+            "SELECT id, authority, sequence FROM side",
+            "SELECT made, domain, era, armed FROM eras",
+            "SELECT resource, epoch, revision, era, since_ns, expired FROM renewals",
+            "SELECT resource, era, kind, epoch, revision, since_ns FROM watches",
+        ];
+        tables
+            .iter()
+            .all(|sql| self.connection.prepare(sql).is_ok())
+            && self
+                .connection
+                .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
+                .is_ok_and(|answer| answer == "ok")
     }
 }
 
