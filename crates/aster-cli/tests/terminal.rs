@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use support::{Running, Sandbox, eventually, signal_process};
+use support::{Running, Sandbox, eventually, signal_process, state_of};
 
 /// The user's side of a terminal on which a script runs as the session's foreground.
 struct Terminal {
@@ -136,13 +136,9 @@ fn a_job_that_is_stopped_stops_with_its_run_and_goes_on_with_it() {
         .parse()
         .unwrap();
     terminal.types("\x1a");
-    let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/{run}/stat")).unwrap();
-        stat[stat.rfind(')').unwrap() + 2..].chars().next().unwrap()
-    };
-    eventually("the run is stopped", || state() == 'T');
+    eventually("the run is stopped", || state_of(run) == 'T');
     signal_process(run, Signal::CONT);
-    eventually("the run goes on", || state() != 'T');
+    eventually("the run goes on", || state_of(run) != 'T');
     terminal.types("after all\n");
     terminal.shows("got after all");
     terminal.ends();

@@ -105,7 +105,10 @@ impl Supervisor {
             };
             tokio::select! {
                 () = server.serve() => {}
-                _ = self.children.recv() => self.look_at_the_leader(group, terminal),
+                _ = self.children.recv() => {
+                    guard.revive();
+                    self.look_at_the_leader(group, terminal);
+                }
                 signal = signals.next() => group.signal(signal),
                 reason = &mut lost, if self.ending.is_none() => {
                     let grace = match self.lease.status() {
