@@ -106,6 +106,29 @@ fn the_command_reads_the_terminal_and_gives_it_back() {
 }
 
 #[test]
+fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it() {
+    let sandbox = Sandbox::new();
+    // `cat` stands for a pager: it has the terminal as long as the command does not read from it.
+    let script = r#""$0" run x -- sh -c '
+            until test -e "$DIR/looked"; do sleep 0.01; done; echo ready; read line; echo "command got $line"
+        ' | sh -c '
+            read -r stat < /proc/$$/stat; set -- ${stat##*) }
+            test "$3" = "$6" && echo foreground > "$DIR/looked" || echo background > "$DIR/looked"; cat'
+        read line; echo "then got $line""#;
+    let mut terminal = Terminal::start(&sandbox, script);
+    terminal.shows("ready");
+    terminal.types("first\n");
+    terminal.shows("command got first");
+    terminal.types("second\n");
+    terminal.shows("then got second");
+    assert!(
+        sandbox.wait_for("looked").contains('+'),
+        "the pager is in the foreground"
+    );
+    terminal.ends();
+}
+
+#[test]
 fn an_interrupt_from_the_keyboard_reaches_the_command() {
     let sandbox = Sandbox::new();
     let script = r#""$0" run x -- sh -c 'trap "exit 4" INT; echo ready; while :; do sleep 0.05; done'
