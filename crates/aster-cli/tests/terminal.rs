@@ -121,9 +121,10 @@ fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it() {
     terminal.shows("command got first");
     terminal.types("second\n");
     terminal.shows("then got second");
-    assert!(
-        sandbox.wait_for("looked").contains('+'),
-        "the pager is in the foreground"
+    assert_eq!(
+        sandbox.wait_for("looked"),
+        "foreground",
+        "where the pager is"
     );
     terminal.ends();
 }
