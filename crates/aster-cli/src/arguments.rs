@@ -139,7 +139,11 @@ Examples:
 
 The command gets ASTER_SOCKET and ASTER_RESOURCE, through which `aster put`, `aster get` and `aster fence`
 reach this run, and runs in a process group of its own. When the lease is lost the group gets TERM and,
-after the grace, KILL, so that it is gone before anyone else can be granted; the exit code is then 76.
+after the grace, KILL, so that it is gone before the ttl is over and anyone else can be granted; the exit
+code is then 76. A revoke ends the ownership at once, and the run hears of it at its next renewal or
+rejected write. If the run itself is killed or stopped, the group is killed too, as far as it is in the group
+still.
+
 If the resource is held by another, the command does not start and the exit code is 75.
 HUP, INT, QUIT and TERM are passed on to the group; the lease is released when the command is gone.";
 

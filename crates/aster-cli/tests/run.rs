@@ -325,6 +325,19 @@ fn a_run_inside_a_run_holds_both() {
 }
 
 #[test]
+fn a_long_temporary_directory_is_no_obstacle() {
+    let sandbox = Sandbox::new();
+    let long = sandbox.path(&"t".repeat(120));
+    fs::create_dir(&long).unwrap();
+    let mut command = sandbox.command();
+    command
+        .env("TMPDIR", long)
+        .args(["run", CATALOG, "--", "aster", "put", "v1"]);
+    support::start(command).finish().exits(0);
+    assert_eq!(sandbox.value(), "v1");
+}
+
+#[test]
 fn a_memory_store_lives_as_long_as_the_run() {
     let sandbox = Sandbox::new();
     let script = "aster put hello && aster get";

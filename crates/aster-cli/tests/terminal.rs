@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use support::{Running, Sandbox, eventually, signal_process};
+use support::{Running, Sandbox, eventually, signal_process, state_of};
 
 /// The user's side of a terminal on which a script runs as the session's foreground.
 struct Terminal {
@@ -106,6 +106,30 @@ fn the_command_reads_the_terminal_and_gives_it_back() {
 }
 
 #[test]
+fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it() {
+    let sandbox = Sandbox::new();
+    // `cat` stands for a pager: it has the terminal as long as the command does not read from it.
+    let script = r#""$0" run x -- sh -c '
+            until test -e "$DIR/looked"; do sleep 0.01; done; echo ready; read line; echo "command got $line"
+        ' | sh -c '
+            read -r stat < /proc/$$/stat; set -- ${stat##*) }
+            test "$3" = "$6" && echo foreground > "$DIR/looked" || echo background > "$DIR/looked"; cat'
+        read line; echo "then got $line""#;
+    let mut terminal = Terminal::start(&sandbox, script);
+    terminal.shows("ready");
+    terminal.types("first\n");
+    terminal.shows("command got first");
+    terminal.types("second\n");
+    terminal.shows("then got second");
+    assert_eq!(
+        sandbox.wait_for("looked"),
+        "foreground",
+        "where the pager is"
+    );
+    terminal.ends();
+}
+
+#[test]
 fn an_interrupt_from_the_keyboard_reaches_the_command() {
     let sandbox = Sandbox::new();
     let script = r#""$0" run x -- sh -c 'trap "exit 4" INT; echo ready; while :; do sleep 0.05; done'
@@ -136,13 +160,9 @@ fn a_job_that_is_stopped_stops_with_its_run_and_goes_on_with_it() {
         .parse()
         .unwrap();
     terminal.types("\x1a");
-    let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/{run}/stat")).unwrap();
-        stat[stat.rfind(')').unwrap() + 2..].chars().next().unwrap()
-    };
-    eventually("the run is stopped", || state() == 'T');
+    eventually("the run is stopped", || state_of(run) == 'T');
     signal_process(run, Signal::CONT);
-    eventually("the run goes on", || state() != 'T');
+    eventually("the run goes on", || state_of(run) != 'T');
     terminal.types("after all\n");
     terminal.shows("got after all");
     terminal.ends();

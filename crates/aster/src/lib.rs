@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`lease`] | the lease handle, fences, the traits of a store, the memory store, [`connect`](fn@lease::connect) |
 //! | `sqlite` | the embedded durable store (feature `sqlite`, on by default) |
+//! | `conformance` | suites for a serializer or a resource of your own (feature `conformance`) |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -65,4 +66,10 @@ pub mod lease {
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use aster_sqlite::*;
+}
+
+/// Suites that show whether a serializer or a fenced resource of your own keeps the rules.
+#[cfg(feature = "conformance")]
+pub mod conformance {
+    pub use aster_conformance::*;
 }

@@ -34,8 +34,8 @@ impl LeaderEnd {
 pub(crate) enum LeaderNews {
     /// It ended. It is not reaped yet, so its id cannot be another process's.
     Ended(LeaderEnd),
-    /// It was stopped, by job control or by somebody.
-    Stopped,
+    /// It was stopped by this signal, from job control or from somebody.
+    Stopped(i32),
 }
 
 /// A process group that we created, by the id of its leader.
@@ -80,7 +80,8 @@ impl Group {
             return Ok(Some(LeaderNews::Ended(end)));
         }
         let stopped = look(WaitIdOptions::STOPPED)?;
-        Ok(stopped.map(|_| LeaderNews::Stopped))
+        let signal = stopped.and_then(|status| status.stopping_signal());
+        Ok(signal.map(LeaderNews::Stopped))
     }
 
     /// Gives the ended leader's id back to the system. Signals before, not after.

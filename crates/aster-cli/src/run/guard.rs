@@ -25,61 +25,76 @@ use crate::socket::server::remove_private_directory;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The longest line that the run sends: a path in hexadecimal.
 const LINE_BYTES_MAX: usize = 16 * 1024;
+/// A guard that is killed is replaced, but not for ever.
+const STARTS_MAX: u32 = 8;
 /// How often the guard kills, with a pause, before it gives up on a group that does not end.
 const KILLS_MAX: u32 = 200;
 const KILL_PAUSE: Duration = Duration::from_millis(10);
 
-/// The run's end of the pipe.
+/// The run's side: the process, and all that it has been told.
 #[derive(Debug)]
 pub(crate) struct Guard {
     process: Child,
     pipe: ChildStdin,
+    told: Vec<String>,
+    deadline: Option<String>,
+    starts: u32,
 }
 
 impl Guard {
-    /// Starts it in a process group of its own, so that the terminal's signals pass it by.
     pub(crate) fn start(directory: &Path) -> Result<Self, Failure> {
-        let failed = |error: io::Error| Failure::io("cannot start the guard process", &error);
-        let mut process = Command::new(OWN_PROGRAM)
-            .arg0("aster")
-            .arg("__guard")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .current_dir("/")
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        let pipe = process
-            .stdin
-            .take()
-            .ok_or_else(|| failed(io::Error::other("it has no pipe")))?;
-        // A guard that is stopped must not stop the run too.
-        rustix::io::ioctl_fionbio(&pipe, true).map_err(|error| failed(error.into()))?;
-        let mut guard = Self { process, pipe };
-        let hexadecimal: String = directory
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        guard.tell(&format!("directory {hexadecimal}"));
+        let (process, pipe) =
+            spawn().map_err(|error| Failure::io("cannot start the guard process", &error))?;
+        let mut guard = Self {
+            process,
+            pipe,
+            told: Vec::new(),
+            deadline: None,
+            starts: 1,
+        };
+        let bytes = directory.as_os_str().as_bytes().iter();
+        let hexadecimal: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+        guard.remember(format!("directory {hexadecimal}"));
         Ok(guard)
     }
 
     pub(crate) fn watch_group(&mut self, group: &Group) {
-        self.tell(&format!("group {}", group.id().as_raw_nonzero()));
+        self.remember(format!("group {}", group.id().as_raw_nonzero()));
     }
 
     /// Kill the group at this boot time unless told a later one before.
     pub(crate) fn set_deadline(&mut self, boot: Duration) {
-        self.tell(&format!("deadline {}", boot.as_nanos()));
+        let line = format!("deadline {}", boot.as_nanos());
+        self.tell(&line);
+        self.deadline = Some(line);
+    }
+
+    /// Starts another one if somebody has killed this one.
+    pub(crate) fn revive(&mut self) {
+        if !matches!(self.process.try_wait(), Ok(Some(_))) || self.starts >= STARTS_MAX {
+            return;
+        }
+        self.starts += 1;
+        match spawn() {
+            Ok((process, pipe)) => {
+                tracing::warn!("the guard process was killed; another one is in its place");
+                self.process = process;
+                self.pipe = pipe;
+                let told = self.told.iter().chain(&self.deadline).cloned();
+                for line in told.collect::<Vec<_>>() {
+                    self.tell(&line);
+                }
+            }
+            Err(error) => tracing::error!(%error, "cannot start another guard process"),
+        }
     }
 
     /// The group is gone; nothing is left to guard.
     pub(crate) fn finish(mut self) {
         self.tell("done");
-        let Self { mut process, pipe } = self;
+        let Self {
+            mut process, pipe, ..
+        } = self;
         drop(pipe);
         for _ in 0..KILLS_MAX {
             match process.try_wait() {
@@ -89,12 +104,37 @@ impl Guard {
         }
     }
 
+    fn remember(&mut self, line: String) {
+        self.tell(&line);
+        self.told.push(line);
+    }
+
     /// Lines are shorter than what a pipe writes at once, so they never mix or tear.
     fn tell(&mut self, line: &str) {
         if let Err(error) = self.pipe.write_all(format!("{line}\n").as_bytes()) {
             tracing::warn!(%error, "the guard process does not listen");
         }
     }
+}
+
+/// In a process group of its own, so that the terminal's signals pass it by.
+fn spawn() -> io::Result<(Child, ChildStdin)> {
+    let mut process = Command::new(OWN_PROGRAM)
+        .arg0("aster")
+        .arg("__guard")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .process_group(0)
+        .spawn()?;
+    let pipe = process
+        .stdin
+        .take()
+        .ok_or_else(|| io::Error::other("it has no pipe"))?;
+    // A guard that is stopped must not stop the run too.
+    rustix::io::ioctl_fionbio(&pipe, true)?;
+    Ok((process, pipe))
 }
 
 /// What the guard has been told so far.

@@ -195,7 +195,7 @@ impl Run<'_> {
         let mut group = Group::of_leader(leader);
         guard.watch_group(&group);
         if let Some(terminal) = &terminal {
-            terminal.give_to(group.id());
+            terminal.give_unless_in_a_pipeline(&group);
         }
         let end = supervisor
             .supervise(
@@ -207,7 +207,7 @@ impl Run<'_> {
             )
             .await;
         if let Some(terminal) = &terminal {
-            terminal.take_back();
+            terminal.take_back(&group);
         }
         if end.is_gone {
             guard.finish();

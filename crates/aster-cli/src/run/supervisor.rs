@@ -105,7 +105,10 @@ impl Supervisor {
             };
             tokio::select! {
                 () = server.serve() => {}
-                _ = self.children.recv() => self.look_at_the_leader(group, terminal),
+                _ = self.children.recv() => {
+                    guard.revive();
+                    self.look_at_the_leader(group, terminal);
+                }
                 signal = signals.next() => group.signal(signal),
                 reason = &mut lost, if self.ending.is_none() => {
                     let grace = match self.lease.status() {
@@ -150,15 +153,10 @@ impl Supervisor {
     fn look_at_the_leader(&mut self, group: &Group, terminal: Option<&Terminal>) {
         match (group.leader_news(), terminal) {
             (Ok(Some(LeaderNews::Ended(end))), _) => self.leader = Some(end),
-            (Ok(Some(LeaderNews::Stopped)), Some(terminal)) => {
-                // The user stopped the job, and we are part of it. Renewals stop too; if that lasts, the
-                // guard kills the group when the lease's time is over.
-                if terminal.stop_with_the_command() {
-                    terminal.give_to(group.id());
-                }
-                group.signal(Signal::CONT);
+            (Ok(Some(LeaderNews::Stopped(signal))), Some(terminal)) => {
+                terminal.command_was_stopped(group, signal);
             }
-            (Ok(Some(LeaderNews::Stopped) | None), _) => {}
+            (Ok(Some(LeaderNews::Stopped(_)) | None), _) => {}
             (Err(error), _) => {
                 tracing::error!(%error, "cannot wait for the command; its group will be killed");
                 self.leader = Some(LeaderEnd::Unknown);

@@ -288,16 +288,16 @@ pub(crate) fn lives(pid: i32) -> bool {
     if test_kill_process(Pid::from_raw(pid).unwrap()).is_err() {
         return false;
     }
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => {
-            let state = stat[stat.rfind(')').unwrap() + 1..]
-                .trim_start()
-                .chars()
-                .next();
-            !matches!(state, Some('Z' | 'X'))
-        }
-        Err(_) => false,
-    }
+    !matches!(state_of(pid), 'Z' | 'X')
+}
+
+/// `R`, `S`, `T` for stopped, `Z` for a zombie, as in `/proc`; `X` when there is none.
+pub(crate) fn state_of(pid: i32) -> char {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return 'X';
+    };
+    let after_name = &stat[stat.rfind(')').unwrap() + 1..];
+    after_name.trim_start().chars().next().unwrap()
 }
 
 pub(crate) fn mode_of(path: &Path) -> u32 {
