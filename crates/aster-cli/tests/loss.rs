@@ -172,6 +172,11 @@ fn a_guard_that_is_killed_is_replaced() {
     eventually("another guard", || {
         find_guard_of(run.id()).is_some_and(|guard| guard != first)
     });
+    // The run answers after it has told the new one whom to guard.
+    let mut ask = sandbox.command();
+    let socket = sandbox.private_directories()[0].join("socket");
+    ask.env("ASTER_SOCKET", socket).arg("fence");
+    support::start(ask).finish().exits(0);
     run.signal(Signal::KILL);
     let grandchild = sandbox.wait_for_pid("grandchild");
     eventually("the grandchild is gone", || !lives(grandchild));
