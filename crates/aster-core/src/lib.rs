@@ -11,6 +11,7 @@
 //! | [`id`] | the 128-bit ids: authority, grant id, write id |
 //! | [`ttl`] | how long a grant lasts, in whole milliseconds, and the bounds of a store |
 //! | [`row`] | the serializer's record of a resource, its snapshot, epoch arithmetic |
+//! | [`hold_off`] | whom revokes keep out of a row for a while |
 //! | [`transition`](mod@transition) | acquire, renew, release, revoke, cancel |
 //! | [`fence`] | the fence and the rule that a resource enforces |
 //! | [`register`] | the small value beside a row, changed only under a fence |
@@ -52,6 +53,7 @@ extern crate alloc;
 pub mod error;
 pub mod fence;
 pub mod high_water;
+pub mod hold_off;
 pub mod id;
 pub mod name;
 pub mod register;
@@ -62,13 +64,14 @@ pub mod ttl;
 pub use error::{ErrorKind, InvalidInput, RuleError};
 pub use fence::{Fence, FenceRejection, check_fence};
 pub use high_water::{HighWaterMark, HighWaterRejection};
+pub use hold_off::{HOLD_OFFS_MAX, HoldOff, HoldOffs};
 pub use id::{Authority, GrantId, WriteId};
 pub use name::{PRINCIPAL_BYTES_MAX, Principal, RESOURCE_BYTES_MAX, ResourceName};
 pub use register::{
     ExpectedRevision, REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite,
     write_register,
 };
-pub use row::{EPOCH_MAX, HoldOff, LeaseSnapshot, RowState, RowView, Tenure, next_epoch};
+pub use row::{EPOCH_MAX, LeaseSnapshot, RowState, RowView, Tenure, next_epoch};
 pub use transition::{
     Decision, DenyReason, Effect, Judged, LeaseOp, TransitionOutcome, retry_outcome, transition,
 };

@@ -1,11 +1,11 @@
 //! The serializer's record of a resource.
 
-use alloc::boxed::Box;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::RuleError;
+use crate::hold_off::HoldOffs;
 use crate::id::{Authority, GrantId};
 use crate::name::{Principal, ResourceName};
 use crate::ttl::Ttl;
@@ -27,8 +27,8 @@ pub struct RowState {
     pub grant_id: GrantId,
     /// Who holds it, when it is held.
     pub held: Option<Tenure>,
-    /// Whom a revoke keeps out, until its own instant has passed.
-    pub hold_off: Option<Box<HoldOff>>,
+    /// Whom revokes keep out, each until its own time has passed on the store's clock.
+    pub hold_offs: HoldOffs,
 }
 
 /// The held half of a row.
@@ -38,15 +38,6 @@ pub struct Tenure {
     pub holder: Principal,
     /// How long a grant or renewal lasts; fixed at the grant.
     pub ttl: Ttl,
-}
-
-/// A revoked holder that may not acquire for a while.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HoldOff {
-    /// Who is kept out.
-    pub holder: Principal,
-    /// For how long after the revoke.
-    pub duration: Duration,
 }
 
 impl RowState {

@@ -4,7 +4,6 @@
 //! ordering for grant, renew, release and revoke. [`transition`] is the step; the store's lock or
 //! transaction is the ordering.
 
-use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
@@ -12,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{InvalidInput, RuleError};
 use crate::fence::Fence;
+use crate::hold_off::{HoldOff, HoldOffs};
 use crate::id::GrantId;
 use crate::name::Principal;
-use crate::row::{EPOCH_MAX, HoldOff, LeaseSnapshot, RowState, RowView, Tenure, next_epoch};
+use crate::row::{EPOCH_MAX, LeaseSnapshot, RowState, RowView, Tenure, next_epoch};
 use crate::ttl::{HOLD_OFF_MAX, Ttl, TtlBounds};
 
 /// What is asked of a serializer. The actor in it is authenticated by whoever builds it: over a
@@ -45,8 +45,9 @@ pub enum LeaseOp {
         /// The granted epoch.
         epoch: u64,
     },
-    /// Take it away from its holder. A row keeps one hold-off: a revoke that asks for one replaces
-    /// that of an earlier revoke, and one that asks for none leaves it running.
+    /// Take it away from its holder. Hold-offs of several holders run side by side, up to
+    /// [`HOLD_OFFS_MAX`](crate::HOLD_OFFS_MAX) of a row, each for its own time; a revoke that asks for
+    /// none leaves them running.
     Revoke {
         /// The operator who does it.
         operator: Principal,
@@ -149,8 +150,6 @@ pub struct Judged {
     /// A held row's ttl has passed since its last grant or renewal. A store may say `false` too
     /// long, never `true` too early.
     pub expired: bool,
-    /// The row's hold-off has passed since the revoke.
-    pub hold_off_over: bool,
     /// How long until `expired` becomes true, for the snapshot in a denial; `None` if unknown.
     pub remaining: Option<Duration>,
 }
@@ -177,7 +176,8 @@ pub struct Decision {
 
 /// The rule of ownership changes.
 ///
-/// Denials are judged in the order epoch, held, holder, expired.
+/// Denials are judged in the order epoch, held, holder, expired. Every hold-off of the row that comes
+/// in runs: the store has dropped what its clock judges over ([`HoldOffs::retain`]).
 ///
 /// # Errors
 ///
@@ -242,9 +242,7 @@ impl Step<'_> {
             if row.held.is_some() && !self.judged.expired {
                 return Ok(self.deny(DenyReason::HeldByOther));
             }
-            if let Some(hold_off) = self.running_hold_off(row)
-                && hold_off.holder == *candidate
-            {
+            if row.hold_offs.keep_out(candidate) {
                 return Ok(self.deny(DenyReason::HeldOff));
             }
         }
@@ -265,7 +263,11 @@ impl Step<'_> {
                     holder: candidate.clone(),
                     ttl,
                 }),
-                hold_off: self.kept_hold_off(),
+                // They outlive other grants until their own time has passed.
+                hold_offs: self
+                    .view
+                    .row
+                    .map_or_else(HoldOffs::default, |row| row.hold_offs.clone()),
             }),
         })
     }
@@ -304,7 +306,7 @@ impl Step<'_> {
 
     fn release(&self, holder: &Principal, epoch: u64) -> Answer {
         match self.held_row(epoch, Some(holder)) {
-            Ok(row) => self.free(row, TransitionOutcome::Released, self.kept_hold_off()),
+            Ok(row) => self.free(row, TransitionOutcome::Released, None),
             Err(reason) => Ok(self.deny(reason)),
         }
     }
@@ -316,13 +318,6 @@ impl Step<'_> {
         let row = match self.held_row(epoch, None) {
             Ok(row) => row,
             Err(reason) => return Ok(self.deny(reason)),
-        };
-        let hold_off = match (hold_off, row.holder()) {
-            (Some(duration), Some(holder)) => Some(Box::new(HoldOff {
-                holder: holder.clone(),
-                duration,
-            })),
-            _ => self.kept_hold_off(),
         };
         self.free(row, TransitionOutcome::Revoked, hold_off)
     }
@@ -341,7 +336,7 @@ impl Step<'_> {
         if tenure.holder != *candidate {
             return Ok(self.deny(DenyReason::NotHolder));
         }
-        self.free(row, TransitionOutcome::Cancelled, self.kept_hold_off())
+        self.free(row, TransitionOutcome::Cancelled, None)
     }
 
     /// The row if it is at `epoch`, held, and held by `holder` when one is asked for.
@@ -357,20 +352,30 @@ impl Step<'_> {
         Ok(row)
     }
 
+    /// The end of a grant. Its holder is kept out for `hold_off`; who is kept out already stays so.
     fn free(
         &self,
         row: &RowState,
         outcome: TransitionOutcome,
-        hold_off: Option<Box<HoldOff>>,
+        hold_off: Option<Duration>,
     ) -> Answer {
+        let epoch = next_epoch(row.epoch)?;
+        let mut hold_offs = row.hold_offs.clone();
+        if let (Some(duration), Some(holder)) = (hold_off, row.holder()) {
+            hold_offs.push(HoldOff {
+                holder: holder.clone(),
+                duration,
+                epoch,
+            });
+        }
         Ok(Decision {
             outcome,
             effect: Effect::Replace(RowState {
-                epoch: next_epoch(row.epoch)?,
+                epoch,
                 revision: self.next_revision()?,
                 grant_id: row.grant_id,
                 held: None,
-                hold_off,
+                hold_offs,
             }),
         })
     }
@@ -397,21 +402,6 @@ impl Step<'_> {
             epoch,
             holder: holder.clone(),
         }
-    }
-
-    fn running_hold_off<'r>(&self, row: &'r RowState) -> Option<&'r HoldOff> {
-        row.hold_off
-            .as_deref()
-            .filter(|_| !self.judged.hold_off_over)
-    }
-
-    /// A hold-off outlives other grants until its own time has passed.
-    fn kept_hold_off(&self) -> Option<Box<HoldOff>> {
-        self.view
-            .row
-            .and_then(|row| self.running_hold_off(row))
-            .cloned()
-            .map(Box::new)
     }
 
     /// Like the last epoch, the last revision is kept for the end of a grant.

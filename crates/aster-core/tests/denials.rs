@@ -4,21 +4,19 @@
 
 use aster_core::DenyReason::{EpochMismatch, Expired, HeldByOther, HeldOff, NotHeld, NotHolder};
 use aster_core::{
-    Authority, Decision, DenyReason, Effect, Fence, FenceRejection, GrantId, HoldOff, Judged,
-    LeaseOp, Principal, ResourceName, RowState, RowView, Tenure, TransitionOutcome, Ttl, TtlBounds,
-    check_fence, retry_outcome, transition,
+    Authority, Decision, DenyReason, Effect, Fence, FenceRejection, GrantId, HOLD_OFFS_MAX,
+    HoldOff, HoldOffs, Judged, LeaseOp, Principal, ResourceName, RowState, RowView, Tenure,
+    TransitionOutcome, Ttl, TtlBounds, check_fence, retry_outcome, transition,
 };
 use std::time::Duration;
 
 const EPOCH: u64 = 5;
 const NOT_EXPIRED: Judged = Judged {
     expired: false,
-    hold_off_over: false,
     remaining: None,
 };
 const EXPIRED: Judged = Judged {
     expired: true,
-    hold_off_over: false,
     remaining: None,
 };
 
@@ -132,86 +130,63 @@ fn every_operation_in_every_state() {
 
 #[test]
 fn a_hold_off_is_judged_after_held_and_only_for_its_holder() {
-    let hold_off = Some(Box::new(HoldOff {
-        holder: principal("a"),
-        duration: Duration::from_secs(1),
-    }));
+    let hold_offs = HoldOffs::from_iter([hold_off("a", 2), hold_off("b", 4)]);
     let free = RowState {
-        hold_off: hold_off.clone(),
+        hold_offs: hold_offs.clone(),
         ..row(None)
     };
     let held = RowState {
-        hold_off,
-        ..row(Some("b"))
-    };
-    let over = Judged {
-        hold_off_over: true,
-        ..NOT_EXPIRED
-    };
-    let both_over = Judged {
-        hold_off_over: true,
-        ..EXPIRED
+        hold_offs,
+        ..row(Some("c"))
     };
     for (row, judged, candidate, expected) in [
         (&free, NOT_EXPIRED, "a", Some(HeldOff)),
-        (&free, NOT_EXPIRED, "b", None),
-        (&free, over, "a", None),
+        (&free, NOT_EXPIRED, "b", Some(HeldOff)),
+        (&free, NOT_EXPIRED, "c", None),
         (&held, NOT_EXPIRED, "a", Some(HeldByOther)),
         (&held, EXPIRED, "a", Some(HeldOff)),
+        (&held, EXPIRED, "b", Some(HeldOff)),
         (&held, EXPIRED, "c", None),
-        (&held, both_over, "a", None),
     ] {
         assert_eq!(
             denied(Some(row), &judged, &acquire(candidate, 1_000, 2)),
             expected,
-            "{row:?}"
+            "{candidate} at {row:?}"
         );
     }
 }
 
 #[test]
-fn a_running_hold_off_is_kept_by_every_change_and_dropped_once_it_is_over() {
-    let hold_off = Some(Box::new(HoldOff {
-        holder: principal("a"),
-        duration: Duration::from_secs(1),
-    }));
+fn hold_offs_are_kept_by_every_change() {
+    let hold_offs = HoldOffs::from_iter([hold_off("a", 2), hold_off("d", 4)]);
     let free = RowState {
-        hold_off: hold_off.clone(),
+        hold_offs: hold_offs.clone(),
         ..row(None)
     };
     let held = RowState {
-        hold_off: hold_off.clone(),
+        hold_offs: hold_offs.clone(),
         ..row(Some("b"))
     };
-    for (row, is_expired, op, is_rearm) in [
-        (&free, false, acquire("b", 1_000, 2), false),
-        (&held, true, acquire("c", 1_000, 2), false),
-        (&held, false, release("b", 5), false),
-        (&held, false, cancel("b", 1), false),
-        (&held, false, revoke(5), false),
-        (&held, false, renew("b", 5), true),
-        (&held, false, acquire("b", 1_000, 1), true),
+    for (row, judged, op, is_rearm) in [
+        (&free, NOT_EXPIRED, acquire("b", 1_000, 2), false),
+        (&held, EXPIRED, acquire("c", 1_000, 2), false),
+        (&held, NOT_EXPIRED, release("b", 5), false),
+        (&held, NOT_EXPIRED, cancel("b", 1), false),
+        (&held, NOT_EXPIRED, revoke(5), false),
+        (&held, NOT_EXPIRED, renew("b", 5), true),
+        (&held, NOT_EXPIRED, acquire("b", 1_000, 1), true),
     ] {
-        for hold_off_over in [false, true] {
-            let judged = Judged {
-                expired: is_expired,
-                hold_off_over,
-                remaining: None,
-            };
-            let after = match decide(Some(row), &judged, &op).effect {
-                Effect::Rearm(after) if is_rearm => after,
-                Effect::Replace(after) if !is_rearm => after,
-                other => panic!("{op:?}: {other:?}"),
-            };
-            let expected = hold_off.clone().filter(|_| is_rearm || !hold_off_over);
-            assert_eq!(after.hold_off, expected, "{op:?}, over: {hold_off_over}");
-        }
+        let after = match decide(Some(row), &judged, &op).effect {
+            Effect::Rearm(after) if is_rearm => after,
+            Effect::Replace(after) if !is_rearm => after,
+            other => panic!("{op:?}: {other:?}"),
+        };
+        assert_eq!(after.hold_offs, hold_offs, "{op:?}");
     }
 }
 
-/// A known limit: the second hold-off takes the place of the first.
 #[test]
-fn a_row_keeps_one_hold_off_that_of_the_last_revoke_that_asked_for_one() {
+fn every_revoke_that_asks_for_one_adds_a_hold_off_of_its_own() {
     let mut row = row(Some("a"));
     let mut apply = |op: &LeaseOp| match decide(Some(&row), &NOT_EXPIRED, op).effect {
         Effect::Replace(next) => row = next,
@@ -222,10 +197,50 @@ fn a_row_keeps_one_hold_off_that_of_the_last_revoke_that_asked_for_one() {
     apply(&revoke(7));
     apply(&acquire("b", 1_000, 3));
     apply(&revoke_with_hold_off(9));
-    assert_eq!(
-        row.hold_off.map(|hold_off| hold_off.holder),
-        Some(principal("b"))
-    );
+    // Each is named by the epoch right after its revoke.
+    assert_eq!(kept_out(&row.hold_offs), [("a", 6), ("b", 10)]);
+    let candidate = |name| denied(Some(&row), &NOT_EXPIRED, &acquire(name, 1_000, 4));
+    assert_eq!(candidate("a"), Some(HeldOff));
+    assert_eq!(candidate("b"), Some(HeldOff));
+    assert_eq!(candidate("c"), None);
+}
+
+#[test]
+fn a_row_keeps_one_hold_off_of_a_holder_and_a_bounded_number_of_them() {
+    let mut hold_offs = HoldOffs::default();
+    assert!(hold_offs.is_empty());
+    for (holder, epoch) in [("a", 2), ("b", 4), ("a", 6)] {
+        hold_offs.push(hold_off(holder, epoch));
+    }
+    assert_eq!(kept_out(&hold_offs), [("b", 4), ("a", 6)]);
+
+    let many: Vec<_> = (0..=HOLD_OFFS_MAX as u64)
+        .map(|number| hold_off(&format!("worker-{number}"), 2 * number + 2))
+        .collect();
+    let mut row = RowState {
+        hold_offs: many[..HOLD_OFFS_MAX].iter().cloned().collect(),
+        epoch: 2 * HOLD_OFFS_MAX as u64 + 1,
+        ..row(Some("newest"))
+    };
+    let revoke = revoke_with_hold_off(row.epoch);
+    match decide(Some(&row), &NOT_EXPIRED, &revoke).effect {
+        Effect::Replace(next) => row = next,
+        other => panic!("{other:?}"),
+    }
+    let kept = kept_out(&row.hold_offs);
+    assert_eq!(kept.len(), HOLD_OFFS_MAX);
+    assert_eq!(kept[0], ("worker-1", 4), "the oldest went");
+    assert_eq!(kept[HOLD_OFFS_MAX - 1], ("newest", row.epoch));
+}
+
+#[test]
+fn a_store_drops_what_it_judges_over_and_an_empty_list_costs_one_word() {
+    let mut hold_offs = HoldOffs::from_iter([hold_off("a", 2), hold_off("b", 4)]);
+    hold_offs.retain(|hold_off| hold_off.epoch != 2);
+    assert_eq!(kept_out(&hold_offs), [("b", 4)]);
+    hold_offs.retain(|_| false);
+    assert_eq!(hold_offs, HoldOffs::default());
+    assert_eq!(size_of::<HoldOffs>(), size_of::<usize>());
 }
 
 #[test]
@@ -423,8 +438,23 @@ fn row(holder: Option<&str>) -> RowState {
             holder: principal(holder),
             ttl: Ttl::from_millis(1_000).unwrap(),
         }),
-        hold_off: None,
+        hold_offs: HoldOffs::default(),
     }
+}
+
+fn hold_off(holder: &str, epoch: u64) -> HoldOff {
+    HoldOff {
+        holder: principal(holder),
+        duration: Duration::from_secs(1),
+        epoch,
+    }
+}
+
+fn kept_out(hold_offs: &HoldOffs) -> Vec<(&str, u64)> {
+    let hold_offs = hold_offs.iter();
+    hold_offs
+        .map(|hold_off| (hold_off.holder.as_str(), hold_off.epoch))
+        .collect()
 }
 
 fn fence(epoch: u64) -> Fence {

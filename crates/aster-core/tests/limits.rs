@@ -4,7 +4,7 @@
 
 use aster_core::{
     Authority, Decision, EPOCH_MAX, Effect, ErrorKind, ExpectedRevision, Fence, GrantId,
-    HighWaterMark, HighWaterRejection, InvalidInput, Judged, LeaseOp, Principal,
+    HighWaterMark, HighWaterRejection, HoldOffs, InvalidInput, Judged, LeaseOp, Principal,
     REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite, ResourceName, RowState,
     RowView, RuleError, Tenure, TransitionOutcome, Ttl, TtlBounds, WriteId, next_epoch, transition,
     write_register,
@@ -212,7 +212,7 @@ fn row(epoch: u64, revision: u64, is_held: bool) -> RowState {
             holder: holder(),
             ttl,
         }),
-        hold_off: None,
+        hold_offs: HoldOffs::default(),
     }
 }
 

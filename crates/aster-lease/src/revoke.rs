@@ -57,6 +57,9 @@ pub async fn revoke(
 /// The same, and the old holder may not acquire again for `hold_off` (whole milliseconds, at most
 /// [`HOLD_OFF_MAX`](aster_core::HOLD_OFF_MAX)).
 ///
+/// Hold-offs of several holders run side by side. A resource keeps at most
+/// [`HOLD_OFFS_MAX`](aster_core::HOLD_OFFS_MAX): one more lets the oldest go.
+///
 /// # Errors
 ///
 /// As [`revoke`].

@@ -1,6 +1,8 @@
 //! Idle rows of the memory store when some of them still keep somebody out.
 #![allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
 
+use std::time::Duration;
+
 use aster_lease::{
     DenyReason, GrantId, HOLD_OFF_MAX, LeaseOp, LeaseSerializer, MemoryOptions, MemorySerializer,
     Principal, TransitionOutcome, Ttl,
@@ -11,8 +13,17 @@ fn principal(name: &str) -> Principal {
 }
 
 async fn acquire(store: &MemorySerializer, name: &str, grant: u8) -> TransitionOutcome {
+    acquire_as(store, name, "worker-a", grant).await
+}
+
+async fn acquire_as(
+    store: &MemorySerializer,
+    name: &str,
+    candidate: &str,
+    grant: u8,
+) -> TransitionOutcome {
     let op = LeaseOp::Acquire {
-        candidate: principal("worker-a"),
+        candidate: principal(candidate),
         ttl: Ttl::from_millis(30_000).unwrap(),
         grant_id: GrantId::from_bytes([grant; 16]),
     };
@@ -67,4 +78,48 @@ async fn long_hold_offs_stay_and_do_not_keep_other_idle_rows() {
             "held-off/{index} was forgotten: {outcome:?}"
         );
     }
+}
+
+const SHORT: Duration = Duration::from_secs(60);
+
+/// Ownership changes on so many names that each lock of the store looks at its idle rows.
+async fn make_changes(store: &MemorySerializer) {
+    for index in 0..2_000 {
+        let name = format!("job/{index}");
+        let epoch = granted(store, &name).await;
+        let holder = principal("worker-a");
+        let release = LeaseOp::Release { holder, epoch };
+        store.transition(&name, release).await.unwrap();
+    }
+}
+
+/// Only the hold-offs that still run keep a row, whichever of them began first.
+#[tokio::test(start_paused = true)]
+async fn a_row_stays_until_the_last_of_its_hold_offs_is_over() {
+    let store = MemorySerializer::with_options(MemoryOptions {
+        idle_rows_max: 0,
+        ..MemoryOptions::default()
+    })
+    .unwrap();
+    for (holder, grant, hold_off) in [("worker-a", 1, HOLD_OFF_MAX), ("worker-b", 2, SHORT)] {
+        let epoch = match acquire_as(&store, "catalog", holder, grant).await {
+            TransitionOutcome::Granted(fence) => fence.epoch,
+            other => panic!("{holder}: {other:?}"),
+        };
+        let revoke = LeaseOp::Revoke {
+            operator: principal("operator"),
+            epoch,
+            hold_off: Some(hold_off),
+        };
+        store.transition("catalog", revoke).await.unwrap();
+    }
+    let is_held_off =
+        |outcome| matches!(outcome, TransitionOutcome::Denied(DenyReason::HeldOff, _));
+    tokio::time::sleep(SHORT).await;
+    make_changes(&store).await;
+    assert!(is_held_off(acquire(&store, "catalog", 3).await));
+    tokio::time::sleep(HOLD_OFF_MAX).await;
+    make_changes(&store).await;
+    assert_eq!(store.row_count(), 0, "nothing keeps it any more");
+    assert!(granted(&store, "catalog").await > 4, "behind the floor");
 }

@@ -7,6 +7,7 @@ mod support;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use aster_lease::{
     AuditEvent, AuditLog, AuditQuery, ErrorKind, ExpectedRevision, Fence, FenceRejection, GrantId,
@@ -388,6 +389,75 @@ async fn a_held_off_holder_waits_and_others_do_not() {
         acquire_raw(&store, "a", 5).await,
         TransitionOutcome::Granted(_)
     ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_holders_are_held_off_at_once_each_for_its_own_time() {
+    let store = MemorySerializer::new();
+    let revoke =
+        |hold_off| aster_lease::revoke_with_hold_off(&store, RESOURCE, "operator", None, hold_off);
+    assert_granted(&acquire_raw(&store, "a", 1).await);
+    revoke(TTL * 3).await.expect("revoked");
+    tokio::time::sleep(TTL).await;
+    assert_granted(&acquire_raw(&store, "b", 2).await);
+    revoke(TTL).await.expect("revoked");
+    assert_held_off(&acquire_raw(&store, "a", 3).await);
+    assert_held_off(&acquire_raw(&store, "b", 4).await);
+    // The later one ends first.
+    tokio::time::sleep(TTL).await;
+    assert_held_off(&acquire_raw(&store, "a", 5).await);
+    assert_granted(&acquire_raw(&store, "b", 6).await);
+    aster_lease::revoke(&store, RESOURCE, "operator", None)
+        .await
+        .expect("revoked");
+    // All those changes have not moved the beginning of the first.
+    tokio::time::sleep(TTL - Duration::from_millis(1)).await;
+    assert_held_off(&acquire_raw(&store, "a", 7).await);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_granted(&acquire_raw(&store, "a", 8).await);
+}
+
+/// A restart forgets when they began, so each runs its whole time again, and no longer.
+#[tokio::test(start_paused = true)]
+async fn a_restart_begins_every_hold_off_again() {
+    let store = MemorySerializer::new();
+    for (holder, grant, hold_off) in [("a", 1, TTL * 2), ("b", 2, TTL)] {
+        assert_granted(&acquire_raw(&store, holder, grant).await);
+        aster_lease::revoke_with_hold_off(&store, RESOURCE, "operator", None, hold_off)
+            .await
+            .expect("revoked");
+    }
+    tokio::time::sleep(TTL / 2).await;
+    store.restart();
+    tokio::time::sleep(TTL - Duration::from_millis(1)).await;
+    assert_held_off(&acquire_raw(&store, "b", 3).await);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let b = acquire_raw(&store, "b", 4).await;
+    assert_granted(&b);
+    if let TransitionOutcome::Granted(fence) = b {
+        release(&store, &fence).await;
+    }
+    tokio::time::sleep(TTL - Duration::from_millis(1)).await;
+    assert_held_off(&acquire_raw(&store, "a", 5).await);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_granted(&acquire_raw(&store, "a", 6).await);
+}
+
+fn assert_granted(outcome: &TransitionOutcome) {
+    assert!(
+        matches!(outcome, TransitionOutcome::Granted(_)),
+        "{outcome:?}"
+    );
+}
+
+fn assert_held_off(outcome: &TransitionOutcome) {
+    assert!(
+        matches!(
+            outcome,
+            TransitionOutcome::Denied(aster_lease::DenyReason::HeldOff, _)
+        ),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]

@@ -6,9 +6,10 @@ use aster_lease::SerializerError;
 use rusqlite::{Connection, params};
 
 use crate::error::storage;
-use crate::rows::Stamp;
+use crate::judge::judge;
+use crate::rows::{self, Stamp};
 use crate::schema::{Id, signed, unsigned};
-use crate::side::{End, SideError};
+use crate::side::{End, SideError, SideFile};
 use crate::writer::{Changed, Writer, begin};
 
 /// A sweep follows this many ownership changes…
@@ -41,12 +42,13 @@ pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
     writer.sweeps.changes = 0;
     let shared = writer.shared.clone();
     let mut begun = begin(&shared, &writer.main, writer.patience)?;
-    let era = shared.side(&mut writer.side, &begun.store)?.era;
+    let side = shared.side(&mut writer.side, &begun.store)?;
     let now = Stamp {
-        era,
+        era: side.era,
         since_ns: shared.now_ns(),
     };
     restamp_foreign(&begun.transaction, now)?;
+    end_foreign_hold_offs(&begun.transaction, side, now)?;
     let idle_ns = u64::try_from(shared.options.idle_retention.as_nanos()).unwrap_or(u64::MAX);
     let mut dropped = match now.since_ns.checked_sub(idle_ns) {
         Some(until_ns) => drop_free(&begun.transaction, now, until_ns, SWEEP_ROWS_MAX)?,
@@ -75,8 +77,12 @@ pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
         }
         Ok(((), End::Commit))
     })?;
-    let epoch = store.floor;
-    writer.after_change(None, &Changed { store, epoch });
+    let changed = Changed {
+        epoch: store.floor,
+        store,
+        ended_hold_offs: Vec::new(),
+    };
+    writer.after_change(None, &changed);
     Ok(())
 }
 
@@ -101,7 +107,54 @@ fn restamp_foreign(connection: &Connection, now: Stamp) -> Result<(), Serializer
     Ok(())
 }
 
-/// Drops free rows without a register whose hold-off is over, the longest free first.
+/// Hold-offs of another clock end by what was watched of them on ours.
+fn end_foreign_hold_offs(
+    connection: &Connection,
+    side: &mut SideFile,
+    now: Stamp,
+) -> Result<(), SideError> {
+    let resources: Vec<String> = connection
+        .prepare_cached(
+            "SELECT DISTINCT resource FROM main.aster_hold_offs JOIN main.aster_rows USING (resource)
+             WHERE aster_hold_offs.era <> ?1 AND aster_rows.holder IS NULL LIMIT ?2",
+        )
+        .and_then(|mut select| {
+            select
+                .query_map(params![now.era, signed(SWEEP_ROWS_MAX)], |row| row.get(0))?
+                .collect()
+        })
+        .map_err(storage)?;
+    if resources.is_empty() {
+        return Ok(());
+    }
+    let resources = resources.into_iter().flat_map(ResourceName::new);
+    let resources: Vec<_> = resources.collect();
+    side.write(|side| {
+        let mut end = End::Rollback;
+        for resource in &resources {
+            // A damaged row is reported to whoever asks for it; the others do not wait for that.
+            let Ok(Some(before)) = rows::load(connection, resource) else {
+                continue;
+            };
+            let evidence = side.evidence(resource, Some(&before))?;
+            let mut row = before.clone();
+            for (watched, seen) in judge(&mut row, &evidence, now.era, now.since_ns).watches {
+                side.watch(resource, watched, seen)?;
+                end = End::Commit;
+            }
+            if row != before {
+                rows::store(connection, resource, &row, Some(&before))?;
+                for epoch in rows::ended_hold_offs(&row, Some(&before)) {
+                    side.forget_hold_off(resource, epoch)?;
+                }
+                end = End::Commit;
+            }
+        }
+        Ok(((), end))
+    })
+}
+
+/// Drops free rows without a register that keep nobody out any more, the longest free first.
 fn drop_free(
     connection: &Connection,
     now: Stamp,
@@ -113,12 +166,14 @@ fn drop_free(
             "DELETE FROM main.aster_rows WHERE resource IN (
                  SELECT resource FROM main.aster_rows AS free
                  WHERE holder IS NULL AND era = ?1 AND since_ns <= ?2 AND epoch <= ?5
-                   AND (hold_off_holder IS NULL OR
-                        (hold_off_era = ?1 AND hold_off_since_ns + hold_off_ms * 1000000 <= ?3))
+                   AND (hold_offs = 0 OR NOT EXISTS (
+                        SELECT 1 FROM main.aster_hold_offs AS hold_off
+                        WHERE hold_off.resource = free.resource AND NOT (hold_off.era = ?1
+                          AND hold_off.since_ns + hold_off.duration_ms * 1000000 <= ?3)))
                    AND NOT EXISTS (SELECT 1 FROM main.aster_registers AS register
                                    WHERE register.resource = free.resource)
                  ORDER BY era, since_ns LIMIT ?4)
-             RETURNING resource, epoch",
+             RETURNING resource, epoch, hold_offs",
         )
         .map_err(storage)?;
     let era: Id = now.era;
@@ -134,6 +189,13 @@ fn drop_free(
     while let Some(row) = rows.next().map_err(storage)? {
         let resource: String = row.get(0).map_err(storage)?;
         let epoch = unsigned(row.get(1).map_err(storage)?);
+        let hold_offs: i64 = row.get(2).map_err(storage)?;
+        if hold_offs > 0 {
+            connection
+                .prepare_cached("DELETE FROM main.aster_hold_offs WHERE resource = ?1")
+                .and_then(|mut delete| delete.execute([&resource]))
+                .map_err(storage)?;
+        }
         // A name that we would never have written is dropped all the same.
         if let Ok(resource) = ResourceName::new(resource) {
             dropped.push((resource, epoch));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aster_core::Judged;
 
-use crate::rows::StoredRow;
+use crate::rows::{Stamp, StoredRow, stamp_of};
 use crate::schema::Id;
 
 /// The newest renewal of a row, from the side file.
@@ -22,6 +22,13 @@ pub(crate) struct Renewal {
     pub(crate) expired: bool,
 }
 
+/// What a watch is about: the tenure of a row, or one of its hold-offs, which its epoch names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watched {
+    Tenure,
+    HoldOff { epoch: u64 },
+}
+
 /// What we have watched of a row on our own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -31,27 +38,26 @@ pub(crate) struct Seen {
 }
 
 /// All that a judgement depends on.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
     pub(crate) renewal: Option<Renewal>,
     pub(crate) seen: Option<Seen>,
-    pub(crate) seen_hold_off: Option<Seen>,
+    /// Of hold-offs that began on another clock.
+    pub(crate) seen_hold_offs: Vec<Seen>,
 }
 
 /// A judgement, and what has to be watched from now on to judge better later.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) judged: Judged,
-    /// The row's last instant is from another clock and was never seen on ours.
-    pub(crate) watch: Option<Seen>,
-    /// The same for its hold-off.
-    pub(crate) watch_hold_off: Option<Seen>,
+    /// Instants that are from another clock and were never seen on ours.
+    pub(crate) watches: Vec<(Watched, Seen)>,
 }
 
 impl Verdict {
     /// Nothing has to be written down.
     pub(crate) fn is_certain(&self) -> bool {
-        self.watch.is_none() && self.watch_hold_off.is_none()
+        self.watches.is_empty()
     }
 }
 
@@ -69,26 +75,32 @@ pub(crate) fn effective(row: &StoredRow, renewal: Option<&Renewal>) -> StoredRow
     row
 }
 
-/// Judges an [`effective`] row at `now_ns` on the clock of `era`.
-pub(crate) fn judge(row: &StoredRow, evidence: &Evidence, era: Id, now_ns: u64) -> Verdict {
+/// Judges an [`effective`] row at `now_ns` on the clock of `era`, and drops its hold-offs that are over.
+pub(crate) fn judge(row: &mut StoredRow, evidence: &Evidence, era: Id, now_ns: u64) -> Verdict {
     let mut verdict = Verdict::default();
-    if let Some(ttl) = row.state.ttl() {
-        let (epoch, revision) = (row.state.epoch, row.state.revision);
-        let since_ns = if row.stamp.era == era {
-            row.stamp.since_ns
-        } else {
-            match evidence.seen {
-                Some(seen) if (seen.epoch, seen.revision) == (epoch, revision) => seen.since_ns,
-                _ => {
-                    verdict.watch = Some(Seen {
-                        epoch,
-                        revision,
-                        since_ns: now_ns,
-                    });
-                    now_ns
-                }
+    // The instant itself if it was read from our own clock, else since when we have seen `present`.
+    let mut since_ns = |watched: Watched, stamp: Stamp, seen: Option<Seen>, present: Seen| {
+        if stamp.era == era {
+            return stamp.since_ns;
+        }
+        match seen {
+            Some(seen) if (seen.epoch, seen.revision) == (present.epoch, present.revision) => {
+                seen.since_ns
             }
+            _ => {
+                verdict.watches.push((watched, present));
+                now_ns
+            }
+        }
+    };
+    let (epoch, revision) = (row.state.epoch, row.state.revision);
+    if let Some(ttl) = row.state.ttl() {
+        let present = Seen {
+            epoch,
+            revision,
+            since_ns: now_ns,
         };
+        let since_ns = since_ns(Watched::Tenure, row.stamp, evidence.seen, present);
         let marked = evidence
             .renewal
             .is_some_and(|renewal| renewal.expired && renewal.epoch == epoch);
@@ -100,24 +112,25 @@ pub(crate) fn judge(row: &StoredRow, evidence: &Evidence, era: Id, now_ns: u64) 
         verdict.judged.remaining = Some(remaining);
         verdict.judged.expired = remaining.is_zero();
     }
-    if let (Some(hold_off), Some((stamp, epoch))) = (row.state.hold_off.as_deref(), row.hold_off) {
-        let since_ns = if stamp.era == era {
-            stamp.since_ns
-        } else {
-            match evidence.seen_hold_off {
-                Some(seen) if seen.epoch == epoch => seen.since_ns,
-                _ => {
-                    verdict.watch_hold_off = Some(Seen {
-                        epoch,
-                        revision: 0,
-                        since_ns: now_ns,
-                    });
-                    now_ns
-                }
-            }
+    let stamps = &row.hold_offs_since;
+    row.state.hold_offs.retain(|hold_off| {
+        let epoch = hold_off.epoch;
+        let Some(stamp) = stamp_of(stamps, epoch) else {
+            return true;
         };
-        verdict.judged.hold_off_over = elapsed(since_ns, now_ns) >= hold_off.duration;
-    }
+        let seen = evidence.seen_hold_offs.iter();
+        let seen = seen.copied().find(|seen| seen.epoch == epoch);
+        let present = Seen {
+            epoch,
+            revision: 0,
+            since_ns: now_ns,
+        };
+        let since_ns = since_ns(Watched::HoldOff { epoch }, stamp, seen, present);
+        elapsed(since_ns, now_ns) < hold_off.duration
+    });
+    let running = &row.state.hold_offs;
+    row.hold_offs_since
+        .retain(|(epoch, _)| running.iter().any(|hold_off| hold_off.epoch == *epoch));
     verdict
 }
 

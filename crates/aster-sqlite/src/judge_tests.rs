@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use aster_core::{GrantId, HoldOff, Principal, RowState, Tenure, Ttl};
+use aster_core::{GrantId, HoldOff, HoldOffs, Principal, RowState, Tenure, Ttl};
 
-use super::{Evidence, Renewal, Seen, effective, judge};
+use super::{Evidence, Renewal, Seen, Verdict, Watched, effective};
 use crate::rows::{Stamp, StoredRow};
 use crate::schema::Id;
 
@@ -20,15 +20,20 @@ fn held(era: Id, since_ns: u64) -> StoredRow {
                 holder: Principal::new("worker-a").unwrap(),
                 ttl: Ttl::from_millis(1_000).unwrap(),
             }),
-            hold_off: None,
+            hold_offs: HoldOffs::default(),
         },
         stamp: Stamp { era, since_ns },
-        hold_off: None,
+        hold_offs_since: Vec::new(),
     }
 }
 
+/// Judges a copy on our clock.
+fn judge(row: &StoredRow, evidence: &Evidence, now_ns: u64) -> Verdict {
+    super::judge(&mut row.clone(), evidence, OURS, now_ns)
+}
+
 fn expired(row: &StoredRow, evidence: &Evidence, now_ns: u64) -> bool {
-    judge(row, evidence, OURS, now_ns).judged.expired
+    judge(row, evidence, now_ns).judged.expired
 }
 
 #[test]
@@ -47,9 +52,11 @@ fn an_instant_in_the_future_is_just_armed() {
 fn another_clock_is_watched_for_a_whole_ttl() {
     // On their clock it looks long expired.
     let row = held(THEIRS, 0);
-    let first = judge(&row, &Evidence::default(), OURS, 90_000 * MS);
+    let first = judge(&row, &Evidence::default(), 90_000 * MS);
     assert!(!first.judged.expired);
-    let seen = first.watch.unwrap();
+    let [(Watched::Tenure, seen)] = first.watches[..] else {
+        panic!("{first:?}")
+    };
     let watched = Evidence {
         seen: Some(seen),
         ..Evidence::default()
@@ -70,9 +77,9 @@ fn a_renewal_on_another_clock_starts_the_watch_again() {
         seen: Some(seen),
         ..Evidence::default()
     };
-    let verdict = judge(&row, &evidence, OURS, 5_000 * MS);
+    let verdict = judge(&row, &evidence, 5_000 * MS);
     assert!(!verdict.judged.expired);
-    assert_eq!(verdict.watch.unwrap().revision, 3);
+    assert_eq!(verdict.watches[0].1.revision, 3);
 }
 
 #[test]
@@ -119,28 +126,81 @@ fn a_takeover_marks_the_epoch_as_expired_for_every_clock() {
     assert!(!expired(&held(OURS, 0), &later, 1));
 }
 
-#[test]
-fn a_hold_off_has_an_instant_of_its_own() {
-    let mut row = held(OURS, 0);
-    row.state.hold_off = Some(Box::new(HoldOff {
-        holder: Principal::new("worker-b").unwrap(),
-        duration: Duration::from_secs(10),
-    }));
-    let stamp = |era| Stamp {
+/// A row with hold-offs of "a" and "b", 10 s and 4 s long, that began on these clocks at 2 s and 5 s.
+fn held_off(era_of_a: Id, era_of_b: Id) -> StoredRow {
+    let hold_off = |holder: &str, seconds, epoch| HoldOff {
+        holder: Principal::new(holder).unwrap(),
+        duration: Duration::from_secs(seconds),
+        epoch,
+    };
+    let stamp = |era, since_ms| Stamp {
         era,
-        since_ns: 2_000 * MS,
+        since_ns: since_ms * MS,
     };
-    row.hold_off = Some((stamp(OURS), 5));
-    let over = |row: &StoredRow, now_ms: u64| {
-        judge(row, &Evidence::default(), OURS, now_ms * MS)
-            .judged
-            .hold_off_over
+    let mut row = held(OURS, 0);
+    row.state.hold_offs = HoldOffs::from_iter([hold_off("a", 10, 3), hold_off("b", 4, 5)]);
+    row.hold_offs_since = vec![(3, stamp(era_of_a, 2_000)), (5, stamp(era_of_b, 5_000))];
+    row
+}
+
+/// Whom the row keeps out at that time on our clock, and what is to be watched.
+fn kept_out(row: &StoredRow, evidence: &Evidence, now_ms: u64) -> (String, Vec<(Watched, Seen)>) {
+    let mut row = row.clone();
+    let verdict = super::judge(&mut row, evidence, OURS, now_ms * MS);
+    let hold_offs = row.state.hold_offs.iter();
+    assert_eq!(hold_offs.count(), row.hold_offs_since.len(), "{row:?}");
+    let hold_offs = row.state.hold_offs.iter();
+    (
+        hold_offs.map(|hold_off| hold_off.holder.as_str()).collect(),
+        verdict.watches,
+    )
+}
+
+#[test]
+fn every_hold_off_has_an_instant_of_its_own() {
+    let row = held_off(OURS, OURS);
+    for (now_ms, expected) in [
+        (8_999, "ab"),
+        (9_000, "a"),
+        (11_999, "a"),
+        (12_000, ""),
+        // In the future of our clock: just begun.
+        (0, "ab"),
+    ] {
+        let (kept, watches) = kept_out(&row, &Evidence::default(), now_ms);
+        assert_eq!((&*kept, watches.len()), (expected, 0), "at {now_ms}");
+    }
+}
+
+#[test]
+fn a_hold_off_of_another_clock_is_watched_for_its_whole_time_and_ours_is_exact() {
+    let row = held_off(THEIRS, OURS);
+    let (kept, watches) = kept_out(&row, &Evidence::default(), 99_000);
+    assert_eq!(kept, "a", "it may have begun just now");
+    let [(Watched::HoldOff { epoch: 3 }, seen)] = watches[..] else {
+        panic!("{watches:?}")
     };
-    assert!(!over(&row, 11_999));
-    assert!(over(&row, 12_000));
-    row.hold_off = Some((stamp(THEIRS), 5));
-    assert!(
-        !over(&row, 99_000),
-        "another clock's hold-off is watched first"
-    );
+    let watched = Evidence {
+        seen_hold_offs: vec![seen],
+        ..Evidence::default()
+    };
+    assert_eq!(kept_out(&row, &watched, 108_999), ("a".to_owned(), vec![]));
+    assert_eq!(kept_out(&row, &watched, 109_000), (String::new(), vec![]));
+}
+
+#[test]
+fn hold_offs_of_another_clock_are_watched_one_by_one() {
+    let row = held_off(THEIRS, THEIRS);
+    let seen = |epoch, since_ms| Seen {
+        epoch,
+        revision: 0,
+        since_ns: since_ms * MS,
+    };
+    let watched = Evidence {
+        seen_hold_offs: vec![seen(5, 0), seen(3, 1_000)],
+        ..Evidence::default()
+    };
+    for (now_ms, expected) in [(3_999, "ab"), (4_000, "a"), (10_999, "a"), (11_000, "")] {
+        assert_eq!(kept_out(&row, &watched, now_ms).0, expected, "at {now_ms}");
+    }
 }

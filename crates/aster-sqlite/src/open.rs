@@ -13,14 +13,13 @@ use crate::connection::{Durability, connect};
 use crate::error::{OpenError, open_error, storage};
 use crate::gate::Gate;
 use crate::identity::{FileFacts, check_place, facts, resolve, sync_directory};
-use crate::judge::{Seen, effective};
+use crate::judge::effective;
 use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
 use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
 use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
-use crate::side_tables::Watched;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,14 +131,15 @@ fn adopt_as(
     // Everything that the lost side file or the lost time may have counted is passed by.
     transaction
         .execute(
-            "UPDATE main.aster_rows SET revision = min(revision, ?1) + ?2,
-                 hold_off_holder = NULL, hold_off_ms = NULL, hold_off_epoch = NULL,
-                 hold_off_era = NULL, hold_off_since_ns = NULL",
+            "UPDATE main.aster_rows SET revision = min(revision, ?1) + ?2, hold_offs = 0",
             [
                 i64::MAX - schema::signed(rows::REVISION_STRIDE),
                 schema::signed(rows::REVISION_STRIDE),
             ],
         )
+        .map_err(storage)?;
+    transaction
+        .execute("DELETE FROM main.aster_hold_offs", [])
         .map_err(storage)?;
     store.authority = authority;
     store.birth = found.birth;
@@ -376,8 +376,8 @@ fn first_of_boot(
     Ok(())
 }
 
-/// Begins to watch every held row of another clock that is not watched yet, so that a reboot gives
-/// each one full ttl from the first opening and opening again does not extend it.
+/// Begins to watch every held row and hold-off of another clock that is not watched yet, so that a
+/// reboot gives each one full term from the first opening and opening again does not extend it.
 pub(crate) fn arm(
     shared: &Shared,
     connection: &Connection,
@@ -394,17 +394,11 @@ pub(crate) fn arm(
     let armed = side.write(|side| {
         let now_ns = shared.now_ns();
         for (resource, row) in &held {
-            let evidence = side.evidence(resource)?;
-            let row = effective(row, evidence.renewal.as_ref());
-            let verdict = crate::judge::judge(&row, &evidence, side.era, now_ns);
-            let watches: [(Watched, Option<Seen>); 2] = [
-                (Watched::Tenure, verdict.watch),
-                (Watched::HoldOff, verdict.watch_hold_off),
-            ];
-            for (kind, seen) in watches {
-                if let Some(seen) = seen {
-                    side.watch(resource, kind, seen)?;
-                }
+            let evidence = side.evidence(resource, Some(row))?;
+            let mut row = effective(row, evidence.renewal.as_ref());
+            let verdict = crate::judge::judge(&mut row, &evidence, side.era, now_ns);
+            for (watched, seen) in verdict.watches {
+                side.watch(resource, watched, seen)?;
             }
         }
         side.set_armed()?;
@@ -426,11 +420,11 @@ fn held_elsewhere(
         .prepare(&format!(
             "SELECT {columns} FROM main.aster_rows
              WHERE (holder IS NOT NULL AND era <> ?1)
-                OR (hold_off_holder IS NOT NULL AND hold_off_era <> ?1)"
+                OR resource IN (SELECT resource FROM main.aster_hold_offs WHERE era <> ?1)"
         ))
         .map_err(storage)?;
     let raw = select.query_map([era], RawRow::read).map_err(storage)?;
-    raw.map(|raw| raw.map_err(storage).and_then(RawRow::parse))
+    raw.map(|raw| raw.map_err(storage).and_then(|raw| raw.parse(connection)))
         .collect()
 }
 

@@ -157,9 +157,9 @@ impl Reader {
         let shared = &*self.shared;
         let looked = shared.side(&mut self.side, store).and_then(|side| {
             side.read(|side| {
-                let evidence = side.evidence(resource)?;
-                let row = effective(row, evidence.renewal.as_ref());
-                let verdict = judge(&row, &evidence, side.era, shared.now_ns());
+                let evidence = side.evidence(resource, Some(row))?;
+                let mut row = effective(row, evidence.renewal.as_ref());
+                let verdict = judge(&mut row, &evidence, side.era, shared.now_ns());
                 Ok((Some(row), verdict))
             })
         });
@@ -247,7 +247,7 @@ fn page(
     while found.len() < query.page()
         && let Some(row) = raw.next().map_err(storage)?
     {
-        let (resource, row) = RawRow::read(row).map_err(storage)?.parse()?;
+        let (resource, row) = RawRow::read(row).map_err(storage)?.parse(connection)?;
         // Names with the prefix stand together, so the first without it is the end.
         if !resource.starts_with(query.prefix.as_str()) {
             break;

@@ -156,6 +156,7 @@ impl Writer {
         let changed = Changed {
             store,
             epoch: fence.epoch,
+            ended_hold_offs: Vec::new(),
         };
         Ok((Written::At(state.value_revision), Some(changed)))
     }

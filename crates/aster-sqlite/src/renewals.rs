@@ -16,7 +16,7 @@ use crate::rows::{self, StoredRow};
 use crate::schema::{self, StoreRow};
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{End, SideError, SideFile};
-use crate::side_tables::{SideTransaction, Watched};
+use crate::side_tables::SideTransaction;
 use crate::worker::{Work, submit_to};
 use crate::writer;
 
@@ -154,10 +154,11 @@ impl Step<'_> {
     fn renew(&mut self, resource: &ResourceName, op: &LeaseOp) -> Result<Outcome, SideError> {
         let (row, evidence) = match self.known.get(resource) {
             Some(known) => known.clone(),
-            None => (
-                rows::load(self.main, resource)?,
-                self.side.evidence(resource)?,
-            ),
+            None => {
+                let row = rows::load(self.main, resource)?;
+                let evidence = self.side.evidence(resource, row.as_ref())?;
+                (row, evidence)
+            }
         };
         if let (Some(row), Some(renewal)) = (&row, &evidence.renewal)
             && renewal.epoch > row.state.epoch
@@ -170,14 +171,14 @@ impl Step<'_> {
             }));
         }
         let now_ns = self.shared.now_ns();
-        let present = row
+        let mut present = row
             .as_ref()
             .map(|row| effective(row, evidence.renewal.as_ref()));
-        let verdict = present.as_ref().map_or_else(Verdict::default, |row| {
+        let verdict = present.as_mut().map_or_else(Verdict::default, |row| {
             judge(row, &evidence, self.side.era, now_ns)
         });
-        if let Some(seen) = verdict.watch {
-            self.side.watch(resource, Watched::Tenure, seen)?;
+        for (watched, seen) in &verdict.watches {
+            self.side.watch(resource, *watched, *seen)?;
             self.changed = true;
         }
         let view = RowView {

@@ -1,8 +1,9 @@
-//! Loading and storing a row of `aster_rows`.
+//! Loading and storing a row: `aster_rows`, and its hold-offs in `aster_hold_offs`, which most rows
+//! have none of.
 
 use std::time::Duration;
 
-use aster_core::{GrantId, HoldOff, Principal, ResourceName, RowState, Tenure, Ttl};
+use aster_core::{GrantId, HoldOff, HoldOffs, Principal, ResourceName, RowState, Tenure, Ttl};
 use aster_lease::SerializerError;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -26,13 +27,25 @@ pub(crate) struct StoredRow {
     pub(crate) state: RowState,
     /// When it was granted or became free.
     pub(crate) stamp: Stamp,
-    /// When its hold-off began, and at which epoch.
-    pub(crate) hold_off: Option<(Stamp, u64)>,
+    /// When each of its hold-offs began, by the epoch that names it.
+    pub(crate) hold_offs_since: Vec<(u64, Stamp)>,
+}
+
+impl StoredRow {
+    /// When the hold-off of that epoch began.
+    pub(crate) fn hold_off_since(&self, epoch: u64) -> Option<Stamp> {
+        stamp_of(&self.hold_offs_since, epoch)
+    }
+}
+
+/// The instant that is kept under `epoch`.
+pub(crate) fn stamp_of(stamps: &[(u64, Stamp)], epoch: u64) -> Option<Stamp> {
+    let mut stamps = stamps.iter();
+    stamps.find_map(|(of, stamp)| (*of == epoch).then_some(*stamp))
 }
 
 pub(crate) const COLUMNS: &str =
-    "resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns,
-     hold_off_holder, hold_off_ms, hold_off_epoch, hold_off_era, hold_off_since_ns";
+    "resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns, hold_offs";
 
 pub(crate) fn load(
     connection: &Connection,
@@ -44,22 +57,23 @@ pub(crate) fn load(
         .query_row([resource.as_str()], RawRow::read)
         .optional()
         .map_err(storage)?;
-    raw.map(|raw| raw.parse().map(|(_, row)| row)).transpose()
+    raw.map(|raw| raw.parse(connection).map(|(_, row)| row))
+        .transpose()
 }
 
+/// Writes the row in place of what was loaded as `before`, and its hold-offs.
 pub(crate) fn store(
     connection: &Connection,
     resource: &ResourceName,
     row: &StoredRow,
+    before: Option<&StoredRow>,
 ) -> Result<(), SerializerError> {
     let state = &row.state;
-    let hold_off = state.hold_off.as_deref();
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO main.aster_rows
-             (resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns,
-              hold_off_holder, hold_off_ms, hold_off_epoch, hold_off_era, hold_off_since_ns)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+             (resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns, hold_offs)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )
         .and_then(|mut insert| {
             insert.execute(params![
@@ -71,17 +85,81 @@ pub(crate) fn store(
                 state.ttl().map(|ttl| signed(ttl.as_millis())),
                 row.stamp.era,
                 signed(row.stamp.since_ns),
-                hold_off.map(|hold_off| hold_off.holder.as_str()),
-                hold_off.map(
-                    |hold_off| i64::try_from(hold_off.duration.as_millis()).unwrap_or(i64::MAX)
-                ),
-                row.hold_off.map(|(_, epoch)| signed(epoch)),
-                row.hold_off.map(|(stamp, _)| stamp.era),
-                row.hold_off.map(|(stamp, _)| signed(stamp.since_ns)),
+                signed(row.hold_offs_since.len() as u64),
             ])
         })
-        .map(|_| ())
-        .map_err(storage)
+        .map_err(storage)?;
+    for epoch in ended_hold_offs(row, before) {
+        connection
+            .prepare_cached("DELETE FROM main.aster_hold_offs WHERE resource = ?1 AND epoch = ?2")
+            .and_then(|mut delete| delete.execute(params![resource.as_str(), signed(epoch)]))
+            .map_err(storage)?;
+    }
+    for hold_off in state.hold_offs.iter() {
+        let epoch = hold_off.epoch;
+        let Some(stamp) = row.hold_off_since(epoch) else {
+            continue;
+        };
+        if before.is_some_and(|before| before.hold_off_since(epoch).is_some()) {
+            continue;
+        }
+        connection
+            .prepare_cached("INSERT INTO main.aster_hold_offs VALUES (?1, ?2, ?3, ?4, ?5, ?6)")
+            .and_then(|mut insert| {
+                insert.execute(params![
+                    resource.as_str(),
+                    signed(epoch),
+                    hold_off.holder.as_str(),
+                    i64::try_from(hold_off.duration.as_millis()).unwrap_or(i64::MAX),
+                    stamp.era,
+                    signed(stamp.since_ns),
+                ])
+            })
+            .map_err(storage)?;
+    }
+    Ok(())
+}
+
+/// The hold-offs of `before` that `row` has no more.
+pub(crate) fn ended_hold_offs(row: &StoredRow, before: Option<&StoredRow>) -> Vec<u64> {
+    let before = before
+        .into_iter()
+        .flat_map(|before| &before.hold_offs_since);
+    before
+        .map(|(epoch, _)| *epoch)
+        .filter(|epoch| row.hold_off_since(*epoch).is_none())
+        .collect()
+}
+
+/// The hold-offs of a row, the oldest first.
+fn load_hold_offs(
+    connection: &Connection,
+    resource: &ResourceName,
+) -> Result<(HoldOffs, Vec<(u64, Stamp)>), SerializerError> {
+    let mut select = connection
+        .prepare_cached(
+            "SELECT epoch, holder, duration_ms, era, since_ns FROM main.aster_hold_offs
+             WHERE resource = ?1 ORDER BY epoch",
+        )
+        .map_err(storage)?;
+    let mut rows = select.query([resource.as_str()]).map_err(storage)?;
+    let mut hold_offs = HoldOffs::default();
+    let mut since = Vec::new();
+    while let Some(row) = rows.next().map_err(storage)? {
+        let epoch = unsigned(row.get(0).map_err(storage)?);
+        let holder: String = row.get(1).map_err(storage)?;
+        hold_offs.push(HoldOff {
+            holder: Principal::new(holder).map_err(damaged_row)?,
+            duration: Duration::from_millis(unsigned(row.get(2).map_err(storage)?)),
+            epoch,
+        });
+        let stamp = Stamp {
+            era: row.get(3).map_err(storage)?,
+            since_ns: unsigned(row.get(4).map_err(storage)?),
+        };
+        since.push((epoch, stamp));
+    }
+    Ok((hold_offs, since))
 }
 
 /// The renewals of the last while are lost, but revisions never go back.
@@ -106,11 +184,7 @@ pub(crate) struct RawRow {
     ttl_ms: Option<i64>,
     era: Id,
     since_ns: i64,
-    hold_off_holder: Option<String>,
-    hold_off_ms: Option<i64>,
-    hold_off_epoch: Option<i64>,
-    hold_off_era: Option<Id>,
-    hold_off_since_ns: Option<i64>,
+    hold_offs: i64,
 }
 
 impl RawRow {
@@ -125,15 +199,15 @@ impl RawRow {
             ttl_ms: row.get(5)?,
             era: row.get(6)?,
             since_ns: row.get(7)?,
-            hold_off_holder: row.get(8)?,
-            hold_off_ms: row.get(9)?,
-            hold_off_epoch: row.get(10)?,
-            hold_off_era: row.get(11)?,
-            hold_off_since_ns: row.get(12)?,
+            hold_offs: row.get(8)?,
         })
     }
 
-    pub(crate) fn parse(self) -> Result<(ResourceName, StoredRow), SerializerError> {
+    /// Inside the transaction in which it was read: the hold-offs come from a table of their own.
+    pub(crate) fn parse(
+        self,
+        connection: &Connection,
+    ) -> Result<(ResourceName, StoredRow), SerializerError> {
         let resource = ResourceName::new(&self.resource).map_err(damaged_row)?;
         let held = match (self.holder, self.ttl_ms) {
             (Some(holder), Some(ttl_ms)) => Some(Tenure {
@@ -143,29 +217,13 @@ impl RawRow {
             (None, None) => None,
             _ => return Err(damaged_row(format!("half a holder at {resource}"))),
         };
-        let (hold_off, hold_off_stamp) = match (
-            self.hold_off_holder,
-            self.hold_off_ms,
-            self.hold_off_epoch,
-            self.hold_off_era,
-            self.hold_off_since_ns,
-        ) {
-            (Some(holder), Some(duration_ms), Some(epoch), Some(era), Some(since_ns)) => (
-                Some(Box::new(HoldOff {
-                    holder: Principal::new(holder).map_err(damaged_row)?,
-                    duration: Duration::from_millis(unsigned(duration_ms)),
-                })),
-                Some((
-                    Stamp {
-                        era,
-                        since_ns: unsigned(since_ns),
-                    },
-                    unsigned(epoch),
-                )),
-            ),
-            (None, None, None, None, None) => (None, None),
-            _ => return Err(damaged_row(format!("half a hold-off at {resource}"))),
+        let (hold_offs, hold_offs_since) = match self.hold_offs {
+            0 => (HoldOffs::default(), Vec::new()),
+            _ => load_hold_offs(connection, &resource)?,
         };
+        if i64::try_from(hold_offs_since.len()) != Ok(self.hold_offs) {
+            return Err(damaged_row(format!("a hold-off of {resource} is missing")));
+        }
         let epoch = u64::try_from(self.epoch).map_err(damaged_row)?;
         let row = StoredRow {
             state: RowState {
@@ -173,13 +231,13 @@ impl RawRow {
                 revision: unsigned(self.revision),
                 grant_id: GrantId::from_bytes(self.grant_id),
                 held,
-                hold_off,
+                hold_offs,
             },
             stamp: Stamp {
                 era: self.era,
                 since_ns: unsigned(self.since_ns),
             },
-            hold_off: hold_off_stamp,
+            hold_offs_since,
         };
         Ok((resource, row))
     }

@@ -34,14 +34,19 @@ CREATE TABLE main.aster_rows (
     ttl_ms INTEGER,
     era BLOB NOT NULL,
     since_ns INTEGER NOT NULL,
-    hold_off_holder TEXT,
-    hold_off_ms INTEGER,
-    hold_off_epoch INTEGER,
-    hold_off_era BLOB,
-    hold_off_since_ns INTEGER
+    hold_offs INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX main.aster_rows_free ON aster_rows (era, since_ns) WHERE holder IS NULL;
 CREATE INDEX main.aster_rows_held ON aster_rows (era) WHERE holder IS NOT NULL;
+CREATE TABLE main.aster_hold_offs (
+    resource TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    duration_ms INTEGER NOT NULL,
+    era BLOB NOT NULL,
+    since_ns INTEGER NOT NULL,
+    PRIMARY KEY (resource, epoch)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE main.aster_registers (
     resource TEXT PRIMARY KEY,
     value_revision INTEGER NOT NULL,

@@ -45,11 +45,11 @@ CREATE TABLE renewals (
 CREATE TABLE watches (
     resource TEXT NOT NULL,
     era BLOB NOT NULL,
-    kind INTEGER NOT NULL,
+    hold_off INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     revision INTEGER NOT NULL,
     since_ns INTEGER NOT NULL,
-    PRIMARY KEY (resource, era, kind)
+    PRIMARY KEY (resource, era, hold_off)
 ) STRICT, WITHOUT ROWID;
 ";
 
@@ -347,7 +347,7 @@ impl SideFile {
             "SELECT id, authority, sequence FROM side",
             "SELECT made, domain, era, armed FROM eras",
             "SELECT resource, epoch, revision, era, since_ns, expired FROM renewals",
-            "SELECT resource, era, kind, epoch, revision, since_ns FROM watches",
+            "SELECT resource, era, hold_off, epoch, revision, since_ns FROM watches",
         ];
         tables
             .iter()

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use aster_core::ResourceName;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::judge::{Evidence, Renewal, Seen};
+use crate::judge::{Evidence, Renewal, Seen, Watched};
+use crate::rows::StoredRow;
 use crate::schema::{Id, signed, unsigned};
 use crate::side::{SideError, Witness};
 
@@ -14,15 +15,16 @@ use crate::side::{SideError, Witness};
 /// leases last longer.
 const PRIVATE_WATCHES_MAX: usize = 100_000;
 
-/// What a watch is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Watched {
-    Tenure = 0,
-    HoldOff = 1,
+/// The column `hold_off` of `watches`. No hold-off has epoch 0.
+fn column_of(watched: Watched) -> i64 {
+    match watched {
+        Watched::Tenure => 0,
+        Watched::HoldOff { epoch } => signed(epoch),
+    }
 }
 
 /// What a process watches on a clock that nobody shares.
-pub(crate) type PrivateWatches = Arc<Mutex<HashMap<(ResourceName, Watched), Seen>>>;
+pub(crate) type PrivateWatches = Arc<Mutex<HashMap<ResourceName, Vec<(Watched, Seen)>>>>;
 
 /// The side file's tables, inside a transaction.
 #[derive(Debug)]
@@ -33,11 +35,22 @@ pub(crate) struct SideTransaction<'a> {
 }
 
 impl SideTransaction<'_> {
-    pub(crate) fn evidence(&self, resource: &ResourceName) -> Result<Evidence, SideError> {
+    /// What is known of `row` beside the row itself.
+    pub(crate) fn evidence(
+        &self,
+        resource: &ResourceName,
+        row: Option<&StoredRow>,
+    ) -> Result<Evidence, SideError> {
+        let mut seen_hold_offs = Vec::new();
+        for (epoch, stamp) in row.into_iter().flat_map(|row| &row.hold_offs_since) {
+            if stamp.era != self.era {
+                seen_hold_offs.extend(self.seen(resource, Watched::HoldOff { epoch: *epoch })?);
+            }
+        }
         Ok(Evidence {
             renewal: self.renewal(resource)?,
             seen: self.seen(resource, Watched::Tenure)?,
-            seen_hold_off: self.seen(resource, Watched::HoldOff)?,
+            seen_hold_offs,
         })
     }
 
@@ -76,30 +89,34 @@ impl SideTransaction<'_> {
         Ok(())
     }
 
-    fn seen(&self, resource: &ResourceName, kind: Watched) -> Result<Option<Seen>, SideError> {
+    fn seen(&self, resource: &ResourceName, watched: Watched) -> Result<Option<Seen>, SideError> {
         if let Some(watches) = self.private {
             let watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            return Ok(watches.get(&(resource.clone(), kind)).copied());
+            let mut watches = watches.get(resource).into_iter().flatten();
+            return Ok(watches.find_map(|(about, seen)| (*about == watched).then_some(*seen)));
         }
         let mut select = self.connection.prepare_cached(
             "SELECT epoch, revision, since_ns FROM watches
-             WHERE resource = ?1 AND era = ?2 AND kind = ?3",
+             WHERE resource = ?1 AND era = ?2 AND hold_off = ?3",
         )?;
         Ok(select
-            .query_row(params![resource.as_str(), self.era, kind as i64], |row| {
-                Ok(Seen {
-                    epoch: unsigned(row.get(0)?),
-                    revision: unsigned(row.get(1)?),
-                    since_ns: unsigned(row.get(2)?),
-                })
-            })
+            .query_row(
+                params![resource.as_str(), self.era, column_of(watched)],
+                |row| {
+                    Ok(Seen {
+                        epoch: unsigned(row.get(0)?),
+                        revision: unsigned(row.get(1)?),
+                        since_ns: unsigned(row.get(2)?),
+                    })
+                },
+            )
             .optional()?)
     }
 
     pub(crate) fn watch(
         &self,
         resource: &ResourceName,
-        kind: Watched,
+        watched: Watched,
         seen: Seen,
     ) -> Result<(), SideError> {
         if let Some(watches) = self.private {
@@ -107,7 +124,9 @@ impl SideTransaction<'_> {
             if watches.len() >= PRIVATE_WATCHES_MAX {
                 watches.clear();
             }
-            watches.insert((resource.clone(), kind), seen);
+            let watches = watches.entry(resource.clone()).or_default();
+            watches.retain(|(about, _)| *about != watched);
+            watches.push((watched, seen));
             return Ok(());
         }
         self.connection
@@ -115,7 +134,7 @@ impl SideTransaction<'_> {
             .execute(params![
                 resource.as_str(),
                 self.era,
-                kind as i64,
+                column_of(watched),
                 signed(seen.epoch),
                 signed(seen.revision),
                 signed(seen.since_ns),
@@ -132,17 +151,40 @@ impl SideTransaction<'_> {
         for sql in [
             "DELETE FROM renewals WHERE resource = ?1 AND epoch < ?2",
             // A hold-off is watched under the epoch that it began at, and outlives it.
-            "DELETE FROM watches WHERE resource = ?1 AND epoch < ?2 AND kind = 0",
+            "DELETE FROM watches WHERE resource = ?1 AND epoch < ?2 AND hold_off = 0",
         ] {
             self.connection
                 .prepare_cached(sql)?
                 .execute(params![resource.as_str(), signed(epoch)])?;
         }
-        if let Some(watches) = self.private {
-            let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.remove(&(resource.clone(), Watched::Tenure));
-        }
+        self.forget_private(resource, Watched::Tenure);
         Ok(())
+    }
+
+    /// Drops what was watched of a hold-off that the row has no more.
+    pub(crate) fn forget_hold_off(
+        &self,
+        resource: &ResourceName,
+        epoch: u64,
+    ) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached("DELETE FROM watches WHERE resource = ?1 AND hold_off = ?2")?
+            .execute(params![resource.as_str(), signed(epoch)])?;
+        self.forget_private(resource, Watched::HoldOff { epoch });
+        Ok(())
+    }
+
+    fn forget_private(&self, resource: &ResourceName, watched: Watched) {
+        let Some(watches) = self.private else {
+            return;
+        };
+        let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_row) = watches.get_mut(resource) {
+            of_row.retain(|(about, _)| *about != watched);
+            if of_row.is_empty() {
+                watches.remove(resource);
+            }
+        }
     }
 
     /// Drops everything about a resource whose row is gone.
@@ -157,8 +199,7 @@ impl SideTransaction<'_> {
         }
         if let Some(watches) = self.private {
             let mut watches = watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.remove(&(resource.clone(), Watched::Tenure));
-            watches.remove(&(resource.clone(), Watched::HoldOff));
+            watches.remove(resource);
         }
         Ok(())
     }

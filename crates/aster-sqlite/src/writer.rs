@@ -23,7 +23,7 @@ use crate::rows::{self, Stamp, StoredRow};
 use crate::schema::{StoreRow, count_change};
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{End, SideError, SideFile, Witness};
-use crate::side_tables::{SideTransaction, Watched};
+use crate::side_tables::SideTransaction;
 use crate::worker::Work;
 
 /// What the writer thread is asked to do; it answers through a channel of its own.
@@ -174,13 +174,12 @@ impl Writer {
         let row = stamped(
             after,
             before.as_ref(),
-            op,
             Stamp {
                 era,
                 since_ns: shared.now_ns(),
             },
         );
-        rows::store(&begun.transaction, resource, &row)?;
+        rows::store(&begun.transaction, resource, &row, before.as_ref())?;
         let at_unix_ms = shared.options.time.wall_unix_ms();
         let record = audit::of_transition(
             resource,
@@ -202,6 +201,7 @@ impl Writer {
         let changed = Changed {
             store,
             epoch: row.state.epoch,
+            ended_hold_offs: rows::ended_hold_offs(&row, before.as_ref()),
         };
         Ok((step.outcome, Some(changed)))
     }
@@ -218,6 +218,9 @@ impl Writer {
                 side.put_witness(witness)?;
                 if let Some(resource) = resource {
                     side.forget_below(resource, changed.epoch)?;
+                    for epoch in &changed.ended_hold_offs {
+                        side.forget_hold_off(resource, *epoch)?;
+                    }
                 }
                 Ok(((), End::Commit))
             })
@@ -294,6 +297,8 @@ impl Writer {
 pub(crate) struct Changed {
     pub(crate) store: StoreRow,
     pub(crate) epoch: u64,
+    /// The epochs of hold-offs that the row has no more.
+    pub(crate) ended_hold_offs: Vec<u64>,
 }
 
 struct Decided {
@@ -311,21 +316,16 @@ fn decide(
     op: &LeaseOp,
     side: &SideTransaction<'_>,
 ) -> Result<(Decided, End), SideError> {
-    let evidence = side.evidence(resource)?;
+    let evidence = side.evidence(resource, before)?;
     let now_ns = shared.now_ns();
-    let row = before.map(|row| effective(row, evidence.renewal.as_ref()));
-    let verdict = row.as_ref().map_or_else(Verdict::default, |row| {
+    let mut row = before.map(|row| effective(row, evidence.renewal.as_ref()));
+    let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
         judge(row, &evidence, side.era, now_ns)
     });
     let mut end = End::Rollback;
-    for (kind, seen) in [
-        (Watched::Tenure, verdict.watch),
-        (Watched::HoldOff, verdict.watch_hold_off),
-    ] {
-        if let Some(seen) = seen {
-            side.watch(resource, kind, seen)?;
-            end = End::Commit;
-        }
+    for (watched, seen) in &verdict.watches {
+        side.watch(resource, *watched, *seen)?;
+        end = End::Commit;
     }
     let view = RowView {
         authority: store.authority,
@@ -372,23 +372,16 @@ fn decide(
     Ok((Decided { outcome, replace }, end))
 }
 
-/// The new row with its instants: a hold-off that was there before keeps its own.
-fn stamped(state: RowState, before: Option<&StoredRow>, op: &LeaseOp, now: Stamp) -> StoredRow {
-    let begins = matches!(
-        op,
-        LeaseOp::Revoke {
-            hold_off: Some(_),
-            ..
-        }
-    );
-    let hold_off = match (&state.hold_off, before.and_then(|row| row.hold_off)) {
-        (None, _) => None,
-        (Some(_), Some(kept)) if !begins => Some(kept),
-        (Some(_), _) => Some((now, state.epoch)),
-    };
+/// The new row with its instants: hold-offs that were there before keep their own.
+fn stamped(state: RowState, before: Option<&StoredRow>, now: Stamp) -> StoredRow {
+    let before = |epoch| before.and_then(|row| row.hold_off_since(epoch));
+    let epochs = state.hold_offs.iter().map(|hold_off| hold_off.epoch);
+    let hold_offs_since = epochs
+        .map(|epoch| (epoch, before(epoch).unwrap_or(now)))
+        .collect();
     StoredRow {
         state,
         stamp: now,
-        hold_off,
+        hold_offs_since,
     }
 }

@@ -10,7 +10,6 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use aster_core::{DenyReason, ExpectedRevision, FenceRejection};
 use aster_lease::{
@@ -53,12 +52,8 @@ async fn write_the_fixture() {
         .unwrap_err();
     let freed = acquire(&store, "free", "worker-a").await;
     release(&store, &freed).await.unwrap();
-    let revoked = acquire(&store, "held off", "worker-a").await;
-    let hold_off = Some(Duration::from_secs(3_600));
-    store
-        .transition("held off", revoke_op(revoked.epoch, hold_off))
-        .await
-        .unwrap();
+    hold_off(&store, "held off", "worker-a", 3_600_000).await;
+    hold_off(&store, "held off", "worker-b", 60_000).await;
     drop(store);
     std::fs::copy(&place.path, fixture("v1.db")).unwrap();
 }
@@ -90,7 +85,7 @@ async fn a_database_of_schema_version_1_is_read() {
         [
             ("catalog/current", 3, false),
             ("free", 2, false),
-            ("held off", 2, false)
+            ("held off", 4, false)
         ]
     );
     let value = Registers::read(&store, "catalog/current")
@@ -115,7 +110,7 @@ async fn a_database_of_schema_version_1_is_read() {
     }
     assert_eq!(published(&place.path), ["catalog-v2"]);
 
-    // It goes on where it was: epochs, revisions, and no hold-off from before.
+    // It goes on where it was: epochs, revisions, and no hold-offs from before.
     let next = acquire(&store, "catalog/current", "worker-c").await;
     assert_eq!(next.epoch, 4);
     let written = store

@@ -7,7 +7,7 @@
     reason = "an example shows what happens"
 )]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,9 +31,9 @@ pub(crate) struct Documents {
 #[derive(Default)]
 struct Document {
     row: Option<RowState>,
-    since: Option<Moment>,          // the last grant or renewal
-    hold_off_since: Option<Moment>, // the last revoke that keeps its holder out
-    text: Option<String>,           // none until the first write
+    since: Option<Moment>,                  // the last grant or renewal
+    hold_offs_since: BTreeMap<u64, Moment>, // whom revokes keep out: since when, by epoch
+    text: Option<String>,                   // none until the first write
 }
 // end: state
 
@@ -100,6 +100,7 @@ impl LeaseSerializer for Documents {
         let document = documents.entry(resource.clone()).or_default();
         // Read the clock under the lock, and never say "expired" too early.
         let now = self.clock.now();
+        document.end_hold_offs(now);
         let judged = document.judged(now);
         let view = RowView {
             authority: self.authority,
@@ -132,26 +133,30 @@ impl LeaseSerializer for Documents {
 
 impl Document {
     fn judged(&self, now: Moment) -> Judged {
-        let left =
-            |term: Duration, since: Option<Moment>| Some(term.saturating_sub(now.since(since?)));
-        let row = self.row.as_ref();
-        let ttl = row.and_then(|row| row.ttl()).map(|ttl| ttl.duration());
-        let hold_off = row
-            .and_then(|row| row.hold_off.as_ref())
-            .map(|it| it.duration);
-        let remaining = ttl.and_then(|ttl| left(ttl, self.since));
+        let ttl = self.row.as_ref().and_then(|row| row.ttl());
+        let left = |since| ttl.map(|ttl| ttl.duration().saturating_sub(now.since(since)));
+        let remaining = self.since.and_then(left);
         Judged {
             expired: remaining == Some(Duration::ZERO),
-            hold_off_over: hold_off.and_then(|term| left(term, self.hold_off_since))
-                == Some(Duration::ZERO),
             remaining,
         }
     }
 
+    /// To the rules every hold-off runs, so drop those that have had their time before asking.
+    fn end_hold_offs(&mut self, now: Moment) {
+        let Some(row) = &mut self.row else { return };
+        row.hold_offs.retain(|hold_off| {
+            let since = self.hold_offs_since.get(&hold_off.epoch);
+            since.is_none_or(|since| now.since(*since) < hold_off.duration)
+        });
+    }
+
     fn store(&mut self, row: RowState, now: Moment) {
-        if row.hold_off != self.row.as_ref().and_then(|old| old.hold_off.clone()) {
-            self.hold_off_since = Some(now);
-        }
+        // A new hold-off begins now; the others keep their instants.
+        let before = std::mem::take(&mut self.hold_offs_since);
+        let since = |epoch| before.get(&epoch).copied().unwrap_or(now);
+        let epochs = row.hold_offs.iter().map(|hold_off| hold_off.epoch);
+        self.hold_offs_since = epochs.map(|epoch| (epoch, since(epoch))).collect();
         self.row = Some(row);
         self.since = Some(now);
     }

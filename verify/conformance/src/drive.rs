@@ -34,6 +34,7 @@ pub(crate) fn broken<T>(seen: impl Into<String>) -> Checked<T> {
 pub(crate) const RESOURCE: &str = "catalog/current";
 pub(crate) const A: &str = "worker-a";
 pub(crate) const B: &str = "worker-b";
+pub(crate) const C: &str = "worker-c";
 /// Long enough that nothing expires unless the case moves the clock.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 

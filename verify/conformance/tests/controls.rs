@@ -46,6 +46,8 @@ async fn every_broken_serializer_is_caught() {
         (Fault::RenewalDoesNotRearm, Rule::TtlIsKept),
         (Fault::ClampsTheTtl, Rule::TtlIsKept),
         (Fault::ForgetsTheHoldOff, Rule::HoldOffKeepsTheRevokedOut),
+        (Fault::KeepsOneHoldOff, Rule::HoldOffKeepsTheRevokedOut),
+        (Fault::RestartEndsHoldOffs, Rule::HoldOffKeepsTheRevokedOut),
         (Fault::HoldOffKeepsAllOut, Rule::HoldOffKeepsTheRevokedOut),
         (Fault::RestartForgetsRows, Rule::RestartKeepsRows),
         (Fault::FoldsCase, Rule::NamesAreKeptApart),

@@ -49,7 +49,7 @@ fn expected_denial(asked: &Asked) -> Option<DenyReason> {
             match owner {
                 Some(_) if !asked.judged.expired => Some(DenyReason::HeldByOther),
                 _ => truth
-                    .keeps_out(candidate, &asked.judged)
+                    .keeps_out(candidate, &asked.over)
                     .then_some(DenyReason::HeldOff),
             }
         }

@@ -1,7 +1,9 @@
 //! Rule: running out of epochs is an error, never a reused or wrapped epoch; and a grant always
 //! leaves one epoch for its own end, so a held row can be released, revoked and cancelled.
 
-use aster_core::{Decision, Effect, Fence, Judged, LeaseOp, RowState, RowView, RuleError, Tenure};
+use aster_core::{
+    Decision, Effect, Fence, HoldOffs, Judged, LeaseOp, RowState, RowView, RuleError, Tenure,
+};
 use aster_core::{EPOCH_MAX, TransitionOutcome, TtlBounds, transition};
 
 use crate::harness::{Rules, Trace, Verdict, asked, catches, holds};
@@ -83,7 +85,7 @@ fn granting_the_very_last_epoch_is_caught() {
                     revision: view.row.map_or(1, |row| row.revision + 1),
                     grant_id: *grant_id,
                     held: Some(tenure),
-                    hold_off: None,
+                    hold_offs: HoldOffs::default(),
                 }),
             })
         }

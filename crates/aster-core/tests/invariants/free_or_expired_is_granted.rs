@@ -21,7 +21,7 @@ fn check(trace: &Trace) -> Verdict {
         };
         let may_take = (truth.owner.is_none() || asked.judged.expired)
             && truth.remembered != Some(*grant_id)
-            && !truth.keeps_out(candidate, &asked.judged)
+            && !truth.keeps_out(candidate, &asked.over)
             && TtlBounds::default().check(*ttl).is_ok()
             && truth.epoch(asked.floor) < EPOCH_MAX - 1;
         if !may_take {

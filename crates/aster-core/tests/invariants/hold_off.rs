@@ -1,10 +1,9 @@
 //! Rule: a revoke with a hold-off keeps the revoked holder out for its time, and only it, also while
-//! others hold the lease in between. Once its time has passed the store lets it in again.
-//!
-//! A row remembers one hold-off: that of its last revoke that asked for one.
+//! others hold the lease in between and are kept out in their turn. Once its time has passed the
+//! store lets it in again.
 
-use aster_core::{Decision, DenyReason, Effect, Judged, LeaseOp, RowView, RuleError};
-use aster_core::{TransitionOutcome, TtlBounds, transition};
+use aster_core::{Decision, DenyReason, Effect, HoldOffs, Judged, LeaseOp, RowState, RowView};
+use aster_core::{RuleError, TransitionOutcome, TtlBounds, transition};
 
 use crate::harness::{Rules, Trace, Verdict, asked, catches, holds};
 
@@ -14,22 +13,15 @@ fn check(trace: &Trace) -> Verdict {
         let LeaseOp::Acquire { candidate, .. } = &asked.op else {
             continue;
         };
-        let kept_out = asked
-            .truth
-            .held_off
-            .as_ref()
-            .filter(|(holder, _)| holder == candidate);
-        match (kept_out, &asked.answer) {
-            (Some((_, until_ms)), Ok(TransitionOutcome::Granted(fence)))
-                if asked.at_ms < *until_ms =>
-            {
+        match (asked.truth.held_off.get(candidate), &asked.answer) {
+            (Some(until_ms), Ok(TransitionOutcome::Granted(fence))) if asked.at_ms < *until_ms => {
                 return Err(format!(
                     "{fence} granted at {}, kept out until {until_ms}",
                     asked.at_ms
                 ));
             }
             (Some(_), Ok(TransitionOutcome::Denied(DenyReason::HeldOff, _)))
-                if asked.judged.hold_off_over =>
+                if asked.over.contains(candidate) =>
             {
                 return Err(format!(
                     "{candidate} is kept out although its time has passed"
@@ -45,51 +37,91 @@ fn check(trace: &Trace) -> Verdict {
     Ok(seen)
 }
 
+/// The same, counted only where several holders are kept out at once.
+fn check_several(trace: &Trace) -> Verdict {
+    check(trace)?;
+    let several = asked(trace).filter(|asked| {
+        let now_ms = asked.at_ms;
+        let running = asked.truth.held_off.values();
+        let running = running.filter(|until_ms| now_ms < **until_ms);
+        matches!(asked.op, LeaseOp::Acquire { .. }) && running.count() > 1
+    });
+    Ok(several.count())
+}
+
 #[test]
 fn a_hold_off_keeps_the_revoked_holder_out_and_nobody_else() {
     holds(check);
 }
 
 #[test]
-fn forgetting_the_hold_off_at_the_revoke_is_caught() {
-    struct RevokesOnly;
-    impl Rules for RevokesOnly {
-        fn transition(
-            &self,
-            view: &RowView<'_>,
-            judged: &Judged,
-            bounds: &TtlBounds,
-            op: &LeaseOp,
-        ) -> Result<Decision, RuleError> {
-            let mut decision = transition(view, judged, bounds, op)?;
-            if let (LeaseOp::Revoke { .. }, Effect::Replace(row)) = (op, &mut decision.effect) {
-                row.hold_off = None;
-            }
-            Ok(decision)
+fn hold_offs_of_several_holders_run_side_by_side() {
+    holds(check_several);
+}
+
+/// The real rules, and then something else happens to the row.
+struct Spoiled(fn(&LeaseOp, &mut RowState));
+
+impl Rules for Spoiled {
+    fn transition(
+        &self,
+        view: &RowView<'_>,
+        judged: &Judged,
+        bounds: &TtlBounds,
+        op: &LeaseOp,
+    ) -> Result<Decision, RuleError> {
+        let mut decision = transition(view, judged, bounds, op)?;
+        if let Effect::Replace(row) = &mut decision.effect {
+            (self.0)(op, row);
         }
+        Ok(decision)
     }
-    catches(check, &RevokesOnly);
+}
+
+#[test]
+fn forgetting_the_hold_off_at_the_revoke_is_caught() {
+    catches(
+        check,
+        &Spoiled(|op, row| {
+            if matches!(op, LeaseOp::Revoke { .. }) {
+                row.hold_offs = HoldOffs::default();
+            }
+        }),
+    );
 }
 
 #[test]
 fn forgetting_the_hold_off_at_the_next_grant_is_caught() {
-    struct NextGrantForgets;
-    impl Rules for NextGrantForgets {
-        fn transition(
-            &self,
-            view: &RowView<'_>,
-            judged: &Judged,
-            bounds: &TtlBounds,
-            op: &LeaseOp,
-        ) -> Result<Decision, RuleError> {
-            let mut decision = transition(view, judged, bounds, op)?;
-            if let (LeaseOp::Acquire { .. }, Effect::Replace(row)) = (op, &mut decision.effect) {
-                row.hold_off = None;
+    catches(
+        check,
+        &Spoiled(|op, row| {
+            if matches!(op, LeaseOp::Acquire { .. }) {
+                row.hold_offs = HoldOffs::default();
             }
-            Ok(decision)
-        }
-    }
-    catches(check, &NextGrantForgets);
+        }),
+    );
+}
+
+#[test]
+fn keeping_only_the_last_hold_off_is_caught() {
+    catches(
+        check,
+        &Spoiled(|_, row| {
+            row.hold_offs = row.hold_offs.iter().last().cloned().into_iter().collect()
+        }),
+    );
+}
+
+#[test]
+fn ending_hold_offs_with_a_revoke_that_asks_for_none_is_caught() {
+    catches(
+        check,
+        &Spoiled(|op, row| {
+            if matches!(op, LeaseOp::Revoke { hold_off: None, .. }) {
+                row.hold_offs = HoldOffs::default();
+            }
+        }),
+    );
 }
 
 #[test]
@@ -104,8 +136,7 @@ fn keeping_everybody_out_is_caught() {
             op: &LeaseOp,
         ) -> Result<Decision, RuleError> {
             let decision = transition(view, judged, bounds, op)?;
-            let is_running =
-                !judged.hold_off_over && view.row.is_some_and(|row| row.hold_off.is_some());
+            let is_running = view.row.is_some_and(|row| !row.hold_offs.is_empty());
             if is_running && matches!(decision.outcome, TransitionOutcome::Granted(_)) {
                 return Ok(Decision {
                     outcome: TransitionOutcome::Denied(DenyReason::HeldOff, view.snapshot(None)),
@@ -122,22 +153,8 @@ fn keeping_everybody_out_is_caught() {
 fn never_letting_it_in_again_is_caught() {
     struct NeverOver;
     impl Rules for NeverOver {
-        fn transition(
-            &self,
-            view: &RowView<'_>,
-            judged: &Judged,
-            bounds: &TtlBounds,
-            op: &LeaseOp,
-        ) -> Result<Decision, RuleError> {
-            transition(
-                view,
-                &Judged {
-                    hold_off_over: false,
-                    ..*judged
-                },
-                bounds,
-                op,
-            )
+        fn hold_offs_end(&self) -> bool {
+            false
         }
     }
     catches(check, &NeverOver);

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aster_core::{
-    Authority, Effect, Fence, FenceRejection, Judged, LeaseOp, Principal, RegisterState,
+    Authority, Effect, Fence, FenceRejection, HoldOff, Judged, LeaseOp, Principal, RegisterState,
     ResourceName, RowState, RowView, RuleError, TransitionOutcome, TtlBounds, check_fence,
     transition,
 };
@@ -46,7 +46,8 @@ pub(super) struct Slot {
     pub(super) row: RowState,
     /// The instant of the last grant, renewal or end.
     pub(super) since: Duration,
-    hold_off_since: Duration,
+    /// When each of the row's hold-offs began, by its epoch.
+    hold_offs_since: Box<[(u64, Duration)]>,
     pub(super) register: Option<Box<Register>>,
     /// A closure runs.
     gate_closed: bool,
@@ -177,14 +178,19 @@ impl Slot {
             .row
             .ttl()
             .map(|ttl| time_left(ttl.duration(), self.since, now));
-        let hold_off_over = self.row.hold_off.as_ref().is_none_or(|hold_off| {
-            time_left(hold_off.duration, self.hold_off_since, now).is_zero()
-        });
         Judged {
             expired: remaining.is_some_and(|left| left.is_zero()),
-            hold_off_over,
             remaining,
         }
+    }
+
+    /// Lets go of the hold-offs that have had their time.
+    fn end_hold_offs(&mut self, now: Duration) {
+        let since = &self.hold_offs_since;
+        self.row.hold_offs.retain(|hold_off| {
+            let since = since_of(since, hold_off).unwrap_or(now);
+            !time_left(hold_off.duration, since, now).is_zero()
+        });
     }
 
     fn gate_for_this_thread(&self) -> Result<(), Gated> {
@@ -194,6 +200,19 @@ impl Slot {
             true => Err(Gated::Wait),
         }
     }
+}
+
+fn since_of(since: &[(u64, Duration)], hold_off: &HoldOff) -> Option<Duration> {
+    let mut since = since.iter();
+    since.find_map(|(epoch, since)| (*epoch == hold_off.epoch).then_some(*since))
+}
+
+/// The instants of a changed row's hold-offs: those that ran before keep theirs.
+fn carried(before: &[(u64, Duration)], row: &RowState, now: Duration) -> Box<[(u64, Duration)]> {
+    let hold_offs = row.hold_offs.iter();
+    hold_offs
+        .map(|hold_off| (hold_off.epoch, since_of(before, hold_off).unwrap_or(now)))
+        .collect()
 }
 
 fn time_left(term: Duration, since: Duration, now: Duration) -> Duration {
@@ -250,11 +269,14 @@ impl ShardState {
         resource: &ResourceName,
         op: &LeaseOp,
     ) -> Result<Result<Step, RuleError>, Gated> {
-        let view = self.view(terms.authority, resource);
         let judged = self
             .rows
-            .get(resource)
-            .map_or_else(Judged::default, |slot| slot.judged(terms.now));
+            .get_mut(resource)
+            .map_or_else(Judged::default, |slot| {
+                slot.end_hold_offs(terms.now);
+                slot.judged(terms.now)
+            });
+        let view = self.view(terms.authority, resource);
         let (held_before, epoch_before) =
             (view.row.and_then(|row| row.holder().cloned()), view.epoch());
         let decision = match transition(&view, &judged, terms.bounds, op) {
@@ -299,17 +321,15 @@ impl ShardState {
     fn replace(&mut self, resource: &ResourceName, row: RowState, now: Duration) {
         match self.rows.get_mut(resource) {
             Some(slot) => {
-                if row.hold_off != slot.row.hold_off {
-                    slot.hold_off_since = now;
-                }
+                slot.hold_offs_since = carried(&slot.hold_offs_since, &row, now);
                 slot.row = row;
                 slot.since = now;
             }
             None => {
                 let slot = Slot {
+                    hold_offs_since: carried(&[], &row, now),
                     row,
                     since: now,
-                    hold_off_since: now,
                     register: None,
                     gate_closed: false,
                     contended: false,
@@ -340,6 +360,7 @@ impl ShardState {
                 self.idle.pop_front();
                 continue;
             };
+            slot.end_hold_offs(terms.now);
             let kept = slot.row.held.is_some() || slot.register.is_some() || slot.gate_closed;
             let since = slot.since;
             if kept || since != *queued_since {
@@ -352,13 +373,11 @@ impl ShardState {
                 continue;
             }
             let age = terms.now.saturating_sub(since);
-            let hold_off_runs =
-                slot.row.hold_off.is_some() && !slot.judged(terms.now).hold_off_over;
             if age < terms.idle_retention && self.idle.len() <= terms.idle_rows_max {
                 return;
             }
-            if hold_off_runs {
-                // Its turn comes again; the rows behind it do not wait for the hold-off.
+            if !slot.row.hold_offs.is_empty() {
+                // Its turn comes again; the rows behind it do not wait for its hold-offs.
                 self.idle.rotate_left(1);
                 continue;
             }
@@ -372,7 +391,9 @@ impl ShardState {
     pub(super) fn restart(&mut self, now: Duration) {
         for slot in self.rows.values_mut() {
             slot.since = now;
-            slot.hold_off_since = now;
+            for (_, since) in &mut slot.hold_offs_since {
+                *since = now;
+            }
         }
     }
 

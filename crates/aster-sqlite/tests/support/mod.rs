@@ -162,6 +162,25 @@ pub fn revoke_op(epoch: u64, hold_off: Option<Duration>) -> LeaseOp {
     }
 }
 
+/// Lets `holder` acquire and revokes it with a hold-off.
+pub async fn hold_off(store: &SqliteSerializer, resource: &str, holder: &str, ms: u64) {
+    let fence = acquire(store, resource, holder).await;
+    let hold_off = Some(Duration::from_millis(ms));
+    let outcome = store
+        .transition(resource, revoke_op(fence.epoch, hold_off))
+        .await;
+    assert!(
+        matches!(outcome, Ok(TransitionOutcome::Revoked)),
+        "{outcome:?}"
+    );
+}
+
+/// `holder` asks and is kept out.
+#[track_caller]
+pub fn assert_held_off(outcome: Outcome) {
+    assert_eq!(denied(outcome).0, DenyReason::HeldOff);
+}
+
 pub type Outcome = Result<TransitionOutcome, SerializerError>;
 
 pub async fn try_acquire(store: &SqliteSerializer, resource: &str, candidate: &str) -> Outcome {

@@ -10,7 +10,7 @@ use aster_lease::{DenyReason, HOLD_OFF_MAX, TransitionOutcome};
 use super::grants::already_ended;
 use super::{Harness, Report, Rule, run_cases};
 use crate::drive::{
-    A, B, Checked, Drive, LONG_IDLE, RESOURCE, TTL, acquire, ensure, release, renew, revoke,
+    A, B, C, Checked, Drive, LONG_IDLE, RESOURCE, TTL, acquire, ensure, release, renew, revoke,
 };
 
 pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
@@ -29,6 +29,8 @@ pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
         HoldOffKeepsTheRevokedOut: a_hold_off_outlives_the_time_of_idle_rows,
         HoldOffKeepsTheRevokedOut: a_hold_off_keeps_only_the_revoked_holder_out,
         HoldOffKeepsTheRevokedOut: a_hold_off_lasts_its_time_across_other_grants,
+        HoldOffKeepsTheRevokedOut: several_hold_offs_run_at_once_each_for_its_own_time,
+        HoldOffKeepsTheRevokedOut: a_restart_keeps_every_hold_off,
         RestartKeepsRows: a_restart_arms_held_rows_with_at_most_one_ttl,
     );
 }
@@ -176,6 +178,72 @@ async fn a_hold_off_lasts_its_time_across_other_grants<H: Harness>(harness: &H) 
         .await?;
     drive.advance(TTL).await?;
     drive.acquired(A, 3).await.map(|_| ())
+}
+
+/// A is revoked, then B, who has stepped in; neither may come back before its own time has passed.
+async fn several_hold_offs_run_at_once_each_for_its_own_time<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    drive
+        .answered(
+            revoke(fence.epoch, Some(TTL * 3)),
+            TransitionOutcome::Revoked,
+        )
+        .await?;
+    let fence = drive.acquired(B, 2).await?;
+    drive
+        .answered(revoke(fence.epoch, Some(TTL)), TransitionOutcome::Revoked)
+        .await?;
+    drive
+        .denied(acquire(A, TTL, 3), DenyReason::HeldOff)
+        .await?;
+    drive
+        .denied(acquire(B, TTL, 4), DenyReason::HeldOff)
+        .await?;
+    // A revoke without a hold-off of its own leaves them alone.
+    let fence = drive.acquired(C, 5).await?;
+    drive
+        .answered(revoke(fence.epoch, None), TransitionOutcome::Revoked)
+        .await?;
+    drive.advance(TTL).await?;
+    drive
+        .denied(acquire(A, TTL, 6), DenyReason::HeldOff)
+        .await?;
+    let fence = drive.acquired(B, 7).await?;
+    drive
+        .answered(release(B, fence.epoch), TransitionOutcome::Released)
+        .await?;
+    drive
+        .denied(acquire(A, TTL, 8), DenyReason::HeldOff)
+        .await?;
+    drive.advance(TTL * 2).await?;
+    drive.acquired(A, 9).await.map(|_| ())
+}
+
+/// Never shorter than asked for, and at most its whole time more.
+async fn a_restart_keeps_every_hold_off<H: Harness>(harness: &H) -> Checked {
+    let mut drive = Drive::fresh(harness).await;
+    for (holder, grant) in [(A, 1), (B, 2)] {
+        let fence = drive.acquired(holder, grant).await?;
+        drive
+            .answered(revoke(fence.epoch, Some(TTL)), TransitionOutcome::Revoked)
+            .await?;
+    }
+    drive.restart().await?;
+    drive.advance(NEARLY).await?;
+    for (holder, grant) in [(A, 3), (B, 4)] {
+        drive
+            .denied(acquire(holder, TTL, grant), DenyReason::HeldOff)
+            .await?;
+    }
+    drive.advance(TTL).await?;
+    for (holder, grant) in [(A, 5), (B, 6)] {
+        let fence = drive.acquired(holder, grant).await?;
+        drive
+            .answered(release(holder, fence.epoch), TransitionOutcome::Released)
+            .await?;
+    }
+    Ok(())
 }
 
 async fn a_restart_arms_held_rows_with_at_most_one_ttl<H: Harness>(harness: &H) -> Checked {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use aster_conformance::{Harness, PausedWrite, Possible, Written};
 use aster_lease::{
-    Authority, Fence, FenceRejection, Judged, LeaseSerializer, Principal, RegisterState,
+    Authority, Fence, FenceRejection, HoldOffs, Judged, LeaseSerializer, Principal, RegisterState,
     RegisterValue, Registers, ResourceName, RowState, RowView, check_fence,
 };
 use async_trait::async_trait;
@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     RenewalDoesNotRearm,
     ClampsTheTtl,
     ForgetsTheHoldOff,
+    KeepsOneHoldOff,
+    RestartEndsHoldOffs,
     HoldOffKeepsAllOut,
     RestartForgetsRows,
     FoldsCase,
@@ -96,7 +98,8 @@ struct State {
 struct Slot {
     row: RowState,
     since: Duration,
-    hold_off_since: Duration,
+    /// By the epoch that names the hold-off.
+    hold_offs_since: BTreeMap<u64, Duration>,
 }
 
 impl Store {
@@ -148,23 +151,32 @@ impl Store {
             Fault::NeverExpires => Duration::MAX,
             _ => ttl.duration(),
         });
-        let hold_off = slot
-            .row
-            .hold_off
-            .as_deref()
-            .map(|hold_off| hold_off.duration);
         Judged {
             expired: ttl.is_some_and(|ttl| passed(ttl, slot.since)),
-            hold_off_over: hold_off.is_none_or(|term| passed(term, slot.hold_off_since)),
             remaining: None,
+        }
+    }
+
+    /// Lets go of hold-offs that have had their time.
+    fn end_hold_offs(state: &mut State, resource: &ResourceName) {
+        let now = state.now;
+        if let Some(slot) = state.rows.get_mut(resource) {
+            let since = &slot.hold_offs_since;
+            slot.row.hold_offs.retain(|hold_off| {
+                let since = since.get(&hold_off.epoch).copied().unwrap_or(now);
+                now.saturating_sub(since) < hold_off.duration
+            });
         }
     }
 
     /// Drops rows that are free for long, behind the floor.
     fn drop_idle(&self, state: &mut State) {
         const IDLE: Duration = Duration::from_secs(60 * 60);
+        for name in state.rows.keys().cloned().collect::<Vec<_>>() {
+            Self::end_hold_offs(state, &name);
+        }
         let is_idle = |name: &ResourceName, slot: &Slot| {
-            let keeps_out = slot.row.hold_off.is_some() && !self.judge(state, slot).hold_off_over;
+            let keeps_out = !slot.row.hold_offs.is_empty();
             slot.row.held.is_none()
                 && state.now.saturating_sub(slot.since) >= IDLE
                 && (!state.registers.contains_key(name)
@@ -291,7 +303,14 @@ impl Harness for Model {
             _ => {}
         }
         for slot in state.rows.values_mut() {
-            (slot.since, slot.hold_off_since) = (now, now);
+            slot.since = now;
+            match store.fault {
+                Fault::RestartEndsHoldOffs => slot.row.hold_offs = HoldOffs::default(),
+                _ => slot
+                    .hold_offs_since
+                    .values_mut()
+                    .for_each(|since| *since = now),
+            }
         }
         Possible::Yes
     }

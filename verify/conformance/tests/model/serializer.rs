@@ -1,9 +1,11 @@
 //! The model's serializer, and its faults.
 
+use std::collections::BTreeMap;
+
 use aster_lease::{
-    Authority, Decision, DenyReason, Effect, Fence, GrantId, Judged, LeaseOp, LeaseSerializer,
-    LeaseSnapshot, ListQuery, ResourceName, RowState, RowView, RuleError, SerializerError, TTL_MAX,
-    TTL_MIN, TransitionOutcome, Ttl, TtlBounds, transition,
+    Authority, Decision, DenyReason, Effect, Fence, GrantId, HoldOffs, Judged, LeaseOp,
+    LeaseSerializer, LeaseSnapshot, ListQuery, ResourceName, RowState, RowView, RuleError,
+    SerializerError, TTL_MAX, TTL_MIN, TransitionOutcome, Ttl, TtlBounds, transition,
 };
 use async_trait::async_trait;
 
@@ -46,16 +48,10 @@ impl Store {
             _ => {}
         }
         let decision = transition(view, &judged, &TtlBounds::default(), &op)?;
-        Ok(self.spoil(view, &judged, &op, decision))
+        Ok(self.spoil(view, &op, decision))
     }
 
-    fn spoil(
-        &self,
-        view: &RowView<'_>,
-        judged: &Judged,
-        op: &LeaseOp,
-        mut decision: Decision,
-    ) -> Decision {
+    fn spoil(&self, view: &RowView<'_>, op: &LeaseOp, mut decision: Decision) -> Decision {
         let deny = |reason| Decision {
             outcome: TransitionOutcome::Denied(reason, view.snapshot(None)),
             effect: Effect::Keep,
@@ -123,7 +119,7 @@ impl Store {
                 deny(DenyReason::NotHolder)
             }
             (Fault::HoldOffKeepsAllOut, LeaseOp::Acquire { .. }, Some(row))
-                if row.hold_off.is_some() && !judged.hold_off_over =>
+                if !row.hold_offs.is_empty() =>
             {
                 deny(DenyReason::HeldOff)
             }
@@ -140,7 +136,12 @@ impl Store {
         };
         match (self.fault, op) {
             (Fault::ReleaseKeepsEpoch, LeaseOp::Release { epoch, .. }) => row.epoch = *epoch,
-            (Fault::ForgetsTheHoldOff, LeaseOp::Acquire { .. }) => row.hold_off = None,
+            (Fault::ForgetsTheHoldOff, LeaseOp::Acquire { .. }) => {
+                row.hold_offs = HoldOffs::default();
+            }
+            (Fault::KeepsOneHoldOff, _) => {
+                row.hold_offs = row.hold_offs.iter().last().cloned().into_iter().collect();
+            }
             (Fault::RevisionStandsStill, LeaseOp::Renew { .. }) => row.revision -= 1,
             (Fault::TakeoverKeepsEpoch, LeaseOp::Acquire { .. }) => {
                 if let (Some(old), TransitionOutcome::Granted(fence)) =
@@ -172,6 +173,7 @@ impl LeaseSerializer for Store {
                 slot.row.held = None;
             }
         }
+        Self::end_hold_offs(&mut state, &resource);
         let slot = state.rows.get(&resource).cloned();
         let judged = slot
             .as_ref()
@@ -179,23 +181,21 @@ impl LeaseSerializer for Store {
         let decision = self.decide(&self.view(&state, &resource, slot.as_ref()), &judged, &op)?;
         if let Effect::Rearm(row) | Effect::Replace(row) = decision.effect {
             let now = state.now;
-            let is_new_hold_off = matches!(
-                op,
-                LeaseOp::Revoke {
-                    hold_off: Some(_),
-                    ..
-                }
-            );
             let is_rearmed = !matches!(
                 (self.fault, &decision.outcome),
                 (Fault::RenewalDoesNotRearm, TransitionOutcome::Renewed)
             );
-            let (since, hold_off_since) =
-                slot.map_or((now, now), |slot| (slot.since, slot.hold_off_since));
+            let (since, before) = slot.map_or((now, BTreeMap::new()), |slot| {
+                (slot.since, slot.hold_offs_since)
+            });
+            let epochs = row.hold_offs.iter().map(|hold_off| hold_off.epoch);
+            let hold_offs_since = epochs
+                .map(|epoch| (epoch, before.get(&epoch).copied().unwrap_or(now)))
+                .collect();
             let slot = Slot {
                 row,
                 since: if is_rearmed { now } else { since },
-                hold_off_since: if is_new_hold_off { now } else { hold_off_since },
+                hold_offs_since,
             };
             state.rows.insert(resource, slot);
             self.drop_idle(&mut state);

@@ -39,6 +39,11 @@ pub(crate) enum Act {
         fence: Pick,
         hold_off_ms: Option<u64>,
     },
+    /// An operator revokes the newest grant with a hold-off, and somebody steps in at once.
+    HandOver {
+        candidate: usize,
+        hold_off_ms: u64,
+    },
     /// Of a grant by its holder, or with an older grant id.
     Cancel {
         fence: Pick,
@@ -124,7 +129,7 @@ pub(crate) fn histories() -> impl Strategy<Value = History> {
 
 fn act() -> impl Strategy<Value = Act> {
     let who = || 0..3usize;
-    let writer = || prop::option::weighted(0.2, 0..3usize);
+    let writer = || prop::option::weighted(0.4, 0..3usize);
     let hold_off_ms =
         prop::option::weighted(0.7, prop::sample::select(vec![0u64, 1, 500, 3_000, 9_000]));
     let grant = prop_oneof![
@@ -147,6 +152,9 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (pick(), hold_off_ms).prop_map(|(fence, hold_off_ms)| {
             Act::Revoke { fence, hold_off_ms }
         }),
+        3 => (who(), prop::sample::select(vec![3_000u64, 9_000, 30_000])).prop_map(
+            |(candidate, hold_off_ms)| Act::HandOver { candidate, hold_off_ms }
+        ),
         3 => (pick(), prop::option::weighted(0.2, 0..3usize)).prop_map(|(fence, grant_back)| {
             Act::Cancel { fence, grant_back }
         }),
@@ -169,7 +177,7 @@ fn pick() -> impl Strategy<Value = Pick> {
         14 => Just(Tamper::Nothing),
         1 => Just(Tamper::Authority),
         1 => Just(Tamper::Resource),
-        1 => (0..3usize).prop_map(Tamper::Holder),
+        2 => (0..3usize).prop_map(Tamper::Holder),
         1 => Just(Tamper::EpochUp),
         1 => Just(Tamper::EpochDown),
         1 => Just(Tamper::EpochLargest),

@@ -3,6 +3,7 @@
 
 mod history;
 mod rules;
+mod trace;
 mod truth;
 mod world;
 
@@ -13,11 +14,12 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 pub(crate) use history::{History, histories};
 pub(crate) use rules::{RealRules, Rules};
-pub(crate) use truth::Owner;
-pub(crate) use world::{
+pub(crate) use trace::{
     Announced, Asked, Event, FenceChecked, MarkAsk, RegisterWritten, Trace, asked, authority,
-    fence_checks, run,
+    fence_checks,
 };
+pub(crate) use truth::Owner;
+pub(crate) use world::run;
 
 /// How many times an invariant found its rule at work in a history, or how it was broken.
 pub(crate) type Verdict = Result<usize, String>;

@@ -45,6 +45,11 @@ pub(crate) trait Rules: Sync {
         true
     }
 
+    /// Whether the store drops the hold-offs that it judges over before it asks.
+    fn hold_offs_end(&self) -> bool {
+        true
+    }
+
     fn announce(
         &self,
         mark: &mut HighWaterMark,

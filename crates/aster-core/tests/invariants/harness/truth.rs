@@ -1,9 +1,9 @@
 //! The true history of a resource, kept from requests and answers alone. It never looks at a row and
 //! calls nothing of the core, so it can contradict the core.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use aster_core::{GrantId, Judged, LeaseOp, Principal, TransitionOutcome};
+use aster_core::{GrantId, LeaseOp, Principal, TransitionOutcome};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Truth {
@@ -12,8 +12,8 @@ pub(crate) struct Truth {
     pub(crate) owner: Option<Owner>,
     /// The last grant, until an idle row was dropped.
     pub(crate) remembered: Option<GrantId>,
-    /// Whom the last revoke with a hold-off keeps out, and until when at the earliest.
-    pub(crate) held_off: Option<(Principal, u64)>,
+    /// Whom revokes with a hold-off keep out, and until when at the earliest.
+    pub(crate) held_off: BTreeMap<Principal, u64>,
     /// Epochs that were granted and have ended.
     pub(crate) ended_epochs: BTreeSet<u64>,
     /// Every epoch that was ever granted.
@@ -47,23 +47,17 @@ impl Truth {
         }
     }
 
-    /// Whether `candidate` is kept out by a hold-off that the store does not judge over.
-    pub(crate) fn keeps_out(&self, candidate: &Principal, judged: &Judged) -> bool {
-        let names = |(holder, _): &(Principal, u64)| holder == candidate;
-        !judged.hold_off_over && self.held_off.as_ref().is_some_and(names)
+    /// Whether `candidate` is kept out by a hold-off that is not among those that the store judges over.
+    pub(crate) fn keeps_out(&self, candidate: &Principal, over: &[Principal]) -> bool {
+        self.held_off.contains_key(candidate) && !over.contains(candidate)
     }
 
-    pub(crate) fn learn(
-        &mut self,
-        now_ms: u64,
-        judged: &Judged,
-        op: &LeaseOp,
-        outcome: &TransitionOutcome,
-    ) {
-        let is_denied = matches!(outcome, TransitionOutcome::Denied(..));
-        if !is_denied && judged.hold_off_over {
-            self.held_off = None;
-        }
+    /// The store judged these hold-offs over and let go of them, whatever it answers then.
+    pub(crate) fn let_go(&mut self, over: &[Principal]) {
+        self.held_off.retain(|holder, _| !over.contains(holder));
+    }
+
+    pub(crate) fn learn(&mut self, now_ms: u64, op: &LeaseOp, outcome: &TransitionOutcome) {
         match (op, outcome) {
             (
                 LeaseOp::Acquire {
@@ -97,7 +91,7 @@ impl Truth {
             (LeaseOp::Revoke { hold_off, .. }, TransitionOutcome::Revoked) => {
                 if let (Some(duration), Some(owner)) = (hold_off, &self.owner) {
                     let until_ms = now_ms + u64::try_from(duration.as_millis()).unwrap();
-                    self.held_off = Some((owner.holder.clone(), until_ms));
+                    self.held_off.insert(owner.holder.clone(), until_ms);
                 }
                 self.free();
             }
@@ -106,10 +100,10 @@ impl Truth {
         }
     }
 
-    /// An idle row was dropped: its last grant is forgotten, and its hold-off was over.
+    /// An idle row was dropped: its last grant is forgotten, and its hold-offs were over.
     pub(crate) fn forget_row(&mut self) {
         self.remembered = None;
-        self.held_off = None;
+        self.held_off.clear();
     }
 
     pub(crate) fn restart(&mut self, now_ms: u64) {

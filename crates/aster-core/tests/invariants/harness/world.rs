@@ -1,17 +1,20 @@
-//! A model store: rows, a clock, a floor, registers and high-water marks, with every call to the
-//! rules recorded beside the truth at that moment.
+//! A model store: rows, a clock, a floor, registers and high-water marks. Every call to the rules is
+//! recorded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aster_core::{
-    Authority, Effect, ExpectedRevision, Fence, FenceRejection, GrantId, HighWaterMark,
-    HighWaterRejection, Judged, LeaseOp, Principal, RegisterDecision, RegisterState, RegisterWrite,
-    ResourceName, RowState, RowView, RuleError, TransitionOutcome, Ttl, TtlBounds, WriteId,
+    Authority, Effect, ExpectedRevision, Fence, GrantId, HighWaterMark, HoldOff, Judged, LeaseOp,
+    Principal, RegisterDecision, RegisterState, RegisterWrite, ResourceName, RowState,
+    TransitionOutcome, Ttl, TtlBounds, WriteId,
 };
 
 use super::history::{Act, Expected, Grant, History, Pick, Step, Tamper};
 use super::rules::Rules;
+use super::trace::{
+    Announced, Asked, Event, FenceChecked, MarkAsk, RegisterWritten, Trace, authority, view_of,
+};
 use super::truth::Truth;
 
 /// Rows free for this long may be dropped.
@@ -20,118 +23,6 @@ const REGISTER_BYTES_MAX: usize = 64;
 const TTLS_MS: [u64; 5] = [100, 1_000, 3_000, 99, 86_400_001];
 const RESOURCES: [&str; 2] = ["catalog/current", "catalog/next"];
 const HOLDERS: [&str; 3] = ["worker-a", "worker-b", "worker-c"];
-
-pub(crate) type Trace = Vec<Event>;
-
-#[derive(Debug)]
-pub(crate) enum Event {
-    Asked(Box<Asked>),
-    FenceChecked(Box<FenceChecked>),
-    RegisterWritten(RegisterWritten),
-    Announced(Announced),
-    /// An idle row was dropped; the floor is what it is now.
-    Dropped {
-        resource: ResourceName,
-        epoch: u64,
-        floor: u64,
-    },
-    Restarted,
-}
-
-/// One operation at the serializer.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) at_ms: u64,
-    pub(crate) resource: ResourceName,
-    pub(crate) op: LeaseOp,
-    pub(crate) floor: u64,
-    pub(crate) judged: Judged,
-    pub(crate) before: Option<RowState>,
-    pub(crate) answer: Result<TransitionOutcome, RuleError>,
-    pub(crate) effect: Effect,
-    pub(crate) after: Option<RowState>,
-    /// What a denial means to the caller of a release, revoke or cancel.
-    pub(crate) already_ended: bool,
-    /// The truth before the operation.
-    pub(crate) truth: Truth,
-}
-
-impl Asked {
-    pub(crate) fn view(&self) -> RowView<'_> {
-        view_of(&self.resource, self.floor, self.before.as_ref())
-    }
-}
-
-/// One protected write.
-#[derive(Debug)]
-pub(crate) struct FenceChecked {
-    pub(crate) resource: ResourceName,
-    pub(crate) fence: Fence,
-    pub(crate) writer: Principal,
-    pub(crate) floor: u64,
-    pub(crate) row: Option<RowState>,
-    pub(crate) verdict: Result<(), FenceRejection>,
-    pub(crate) at_ms: u64,
-    pub(crate) truth: Truth,
-}
-
-#[derive(Debug)]
-pub(crate) struct RegisterWritten {
-    pub(crate) resource: ResourceName,
-    pub(crate) write: RegisterWrite,
-    pub(crate) outcome: Result<RegisterDecision, RuleError>,
-}
-
-/// One call to a high-water mark.
-#[derive(Debug)]
-pub(crate) struct Announced {
-    pub(crate) ask: MarkAsk,
-    pub(crate) resource: ResourceName,
-    pub(crate) fence: Fence,
-    pub(crate) writer: Principal,
-    pub(crate) epoch_before: u64,
-    pub(crate) verdict: Result<(), HighWaterRejection>,
-    pub(crate) epoch_after: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MarkAsk {
-    Announce,
-    Check,
-    /// The row's new epoch after a release or revoke.
-    End {
-        epoch: u64,
-    },
-}
-
-/// The operations at the serializer.
-pub(crate) fn asked(trace: &Trace) -> impl Iterator<Item = &Asked> {
-    trace.iter().filter_map(|event| match event {
-        Event::Asked(asked) => Some(&**asked),
-        _ => None,
-    })
-}
-
-/// The protected writes.
-pub(crate) fn fence_checks(trace: &Trace) -> impl Iterator<Item = &FenceChecked> {
-    trace.iter().filter_map(|event| match event {
-        Event::FenceChecked(checked) => Some(&**checked),
-        _ => None,
-    })
-}
-
-pub(crate) fn authority() -> Authority {
-    Authority::from_bytes([7; 16])
-}
-
-fn view_of<'a>(resource: &'a ResourceName, floor: u64, row: Option<&'a RowState>) -> RowView<'a> {
-    RowView {
-        authority: authority(),
-        resource,
-        floor,
-        row,
-    }
-}
 
 /// Runs a history under `rules`.
 pub(crate) fn run(history: &History, rules: &dyn Rules) -> Trace {
@@ -164,7 +55,23 @@ pub(crate) fn run(history: &History, rules: &dyn Rules) -> Trace {
 struct Stored {
     row: RowState,
     armed_at_ms: u64,
-    hold_off_at_ms: u64,
+    /// When each hold-off began, by its epoch.
+    hold_offs_at_ms: BTreeMap<u64, u64>,
+}
+
+impl Stored {
+    fn is_over(&self, hold_off: &HoldOff, now_ms: u64) -> bool {
+        let duration_ms = u64::try_from(hold_off.duration.as_millis()).unwrap();
+        let since_ms = self.hold_offs_at_ms.get(&hold_off.epoch).copied();
+        now_ms >= since_ms.unwrap_or(now_ms) + duration_ms
+    }
+
+    /// Whose hold-offs have had their time.
+    fn over(&self, now_ms: u64) -> Vec<Principal> {
+        let hold_offs = self.row.hold_offs.iter();
+        let over = hold_offs.filter(|hold_off| self.is_over(hold_off, now_ms));
+        over.map(|hold_off| hold_off.holder.clone()).collect()
+    }
 }
 
 struct World<'a> {
@@ -221,10 +128,19 @@ impl World<'_> {
             }
             Act::Revoke { fence, hold_off_ms } => {
                 let fence = self.fence(fence);
-                let op = LeaseOp::Revoke {
-                    operator: Principal::new("operator").unwrap(),
-                    epoch: fence.epoch,
-                    hold_off: hold_off_ms.map(Duration::from_millis),
+                self.send(fence.resource, revoke(fence.epoch, *hold_off_ms), step.late);
+            }
+            Act::HandOver {
+                candidate,
+                hold_off_ms,
+            } => {
+                let fence = self.untampered(0);
+                let revoke = revoke(fence.epoch, Some(*hold_off_ms));
+                self.send(fence.resource.clone(), revoke, step.late);
+                let op = LeaseOp::Acquire {
+                    candidate: holder(*candidate),
+                    ttl: Ttl::from_millis(TTLS_MS[1]).unwrap(),
+                    grant_id: self.grant_id(&Grant::Fresh),
                 };
                 self.send(fence.resource, op, step.late);
             }
@@ -270,8 +186,14 @@ impl World<'_> {
     }
 
     fn ask(&mut self, resource: ResourceName, op: LeaseOp, late: bool) {
+        let (judged, over) = self.judge(&resource, late);
+        if let Some(stored) = self.rows.get_mut(&resource)
+            && self.rules.hold_offs_end()
+        {
+            let hold_offs = &mut stored.row.hold_offs;
+            hold_offs.retain(|hold_off| !over.contains(&hold_off.holder));
+        }
         let before = self.rows.get(&resource).map(|stored| stored.row.clone());
-        let judged = self.judge(&resource, late);
         let view = view_of(&resource, self.floor, before.as_ref());
         let decision = self
             .rules
@@ -286,11 +208,12 @@ impl World<'_> {
             }
             _ => false,
         };
-        self.store(&resource, &op, &effect);
+        self.store(&resource, &effect);
         let truth = self.truths.entry(resource.clone()).or_default();
         let truth_before = truth.clone();
+        truth.let_go(&over);
         if let Ok(outcome) = &answer {
-            truth.learn(self.now_ms, &judged, &op, outcome);
+            truth.learn(self.now_ms, &op, outcome);
             if let (TransitionOutcome::Granted(fence), LeaseOp::Acquire { grant_id, .. }) =
                 (outcome, &op)
             {
@@ -305,6 +228,7 @@ impl World<'_> {
             op,
             floor: self.floor,
             judged,
+            over,
             before,
             answer,
             effect,
@@ -314,47 +238,43 @@ impl World<'_> {
         self.floor = self.floor.max(std::mem::take(&mut self.late_floor));
     }
 
-    /// Never too early; too late when the step says so.
-    fn judge(&self, resource: &ResourceName, late: bool) -> Judged {
+    /// Never too early; too late when the step says so. And whose hold-offs are over.
+    fn judge(&self, resource: &ResourceName, late: bool) -> (Judged, Vec<Principal>) {
         let Some(stored) = self.rows.get(resource) else {
-            return Judged::default();
+            return (Judged::default(), Vec::new());
         };
         let ttl_ms = stored.row.ttl().map_or(0, Ttl::as_millis);
         let deadline_ms = stored.armed_at_ms + ttl_ms;
-        Judged {
+        let judged = Judged {
             expired: stored.row.held.is_some() && !late && self.now_ms >= deadline_ms,
-            hold_off_over: !late && self.is_hold_off_over(stored),
             remaining: Some(Duration::from_millis(
                 deadline_ms.saturating_sub(self.now_ms),
             )),
-        }
+        };
+        let over = if late {
+            Vec::new()
+        } else {
+            stored.over(self.now_ms)
+        };
+        (judged, over)
     }
 
-    fn is_hold_off_over(&self, stored: &Stored) -> bool {
-        stored.row.hold_off.as_ref().is_some_and(|hold_off| {
-            let duration_ms = u64::try_from(hold_off.duration.as_millis()).unwrap();
-            self.now_ms >= stored.hold_off_at_ms + duration_ms
-        })
-    }
-
-    fn store(&mut self, resource: &ResourceName, op: &LeaseOp, effect: &Effect) {
+    fn store(&mut self, resource: &ResourceName, effect: &Effect) {
         let (Effect::Rearm(row) | Effect::Replace(row)) = effect else {
             return;
         };
-        let is_new_hold_off = matches!(
-            op,
-            LeaseOp::Revoke {
-                hold_off: Some(_),
-                ..
-            }
-        );
-        let kept = self.rows.get(resource).map(|stored| stored.hold_off_at_ms);
+        let kept = self.rows.get(resource);
+        let since_ms = |epoch| kept.and_then(|stored| stored.hold_offs_at_ms.get(&epoch));
+        let epochs = row.hold_offs.iter().map(|hold_off| hold_off.epoch);
+        let hold_offs_at_ms = epochs
+            .map(|epoch| (epoch, since_ms(epoch).copied().unwrap_or(self.now_ms)))
+            .collect();
         self.rows.insert(
             resource.clone(),
             Stored {
                 row: row.clone(),
                 armed_at_ms: self.now_ms,
-                hold_off_at_ms: kept.filter(|_| !is_new_hold_off).unwrap_or(self.now_ms),
+                hold_offs_at_ms,
             },
         );
     }
@@ -455,7 +375,7 @@ impl World<'_> {
             let is_idle = stored.row.held.is_none()
                 && self.now_ms >= stored.armed_at_ms + IDLE_MS
                 && !self.registers.contains_key(&resource)
-                && (stored.row.hold_off.is_none() || self.is_hold_off_over(stored));
+                && stored.over(self.now_ms).len() == stored.row.hold_offs.iter().count();
             if !is_idle {
                 continue;
             }
@@ -478,11 +398,13 @@ impl World<'_> {
         }
     }
 
-    /// Instants are gone: every held row lasts one full ttl more, and so does a hold-off.
+    /// Instants are gone: every held row lasts one full ttl more, and every hold-off begins anew.
     fn restart(&mut self) {
         for stored in self.rows.values_mut() {
             stored.armed_at_ms = self.now_ms;
-            stored.hold_off_at_ms = self.now_ms;
+            for since_ms in stored.hold_offs_at_ms.values_mut() {
+                *since_ms = self.now_ms;
+            }
         }
         for truth in self.truths.values_mut() {
             truth.restart(self.now_ms);
@@ -535,6 +457,14 @@ impl World<'_> {
             Tamper::EpochLargest => fence.epoch = u64::MAX,
         }
         fence
+    }
+}
+
+fn revoke(epoch: u64, hold_off_ms: Option<u64>) -> LeaseOp {
+    LeaseOp::Revoke {
+        operator: Principal::new("operator").unwrap(),
+        epoch,
+        hold_off: hold_off_ms.map(Duration::from_millis),
     }
 }
 
