@@ -117,15 +117,14 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
         r#"{}; while ! test -e "$DIR/end"; do sleep 0.01; done"#,
         tell_pid("pid")
     );
-    let mut nohup = sandbox.command();
+    let configured = sandbox.command();
     let mut shell = std::process::Command::new("sh");
-    for (name, value) in nohup.get_envs() {
+    for (name, value) in configured.get_envs() {
         match value {
             Some(value) => shell.env(name, value),
             None => shell.env_remove(name),
         };
     }
-    nohup.arg("unused");
     shell
         .args([
             "-c",

@@ -174,7 +174,10 @@ impl Sandbox {
 
     /// The program, as the user `worker`, not started yet.
     pub(crate) fn command_as(&self, worker: &str) -> Command {
-        let mut command = Command::new(ASTER);
+        // Whoever runs the tests may ignore signals (nohup, a job in the background of a script), and
+        // a run honours that; here each one starts with the signals' defaults.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP,INT,QUIT,TERM,USR1,USR2", ASTER]);
         for variable in ["ASTER_SOCKET", "ASTER_RESOURCE", "ASTER_LOG", "NO_COLOR"] {
             command.env_remove(variable);
         }
