@@ -1,5 +1,5 @@
 //! What a protected closure may not do. SQLite asks an authorizer when it compiles a statement, and a
-//! hook when it commits.
+//! hook when it commits; another hook hears of it when a transaction was rolled back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,6 +14,8 @@ const HARMLESS_PRAGMA: &str = "data_version";
 
 const OPEN: u8 = 0;
 const CLOSURE: u8 = 1;
+/// A closure runs whose transaction is over.
+const ENDED: u8 = 2;
 
 /// Watches over the closures of one connection.
 #[derive(Debug, Clone)]
@@ -30,16 +32,27 @@ impl Guard {
         let mode = Arc::new(AtomicU8::new(OPEN));
         let authorizer_mode = mode.clone();
         connection.authorizer(Some(move |context: AuthContext<'_>| {
-            if authorizer_mode.load(Ordering::Acquire) == CLOSURE && is_refused(&context) {
-                Authorization::Deny
-            } else {
-                Authorization::Allow
+            let is_allowed = match authorizer_mode.load(Ordering::Acquire) {
+                OPEN => true,
+                CLOSURE => !is_refused(&context),
+                _ => false,
+            };
+            match is_allowed {
+                true => Authorization::Allow,
+                false => Authorization::Deny,
             }
         }))?;
-        let hook_mode = mode.clone();
+        let commit_mode = mode.clone();
         // `true` turns the commit into a rollback: after the transaction was ended by OR ROLLBACK,
         // later statements would otherwise commit one by one, without a fence.
-        connection.commit_hook(Some(move || hook_mode.load(Ordering::Acquire) == CLOSURE))?;
+        connection.commit_hook(Some(move || commit_mode.load(Ordering::Acquire) != OPEN))?;
+        let rollback_mode = mode.clone();
+        // From here on the fence that was checked protects nothing. A savepoint would begin another
+        // transaction, and we would commit that one; so what a closure does after this is not kept.
+        connection.rollback_hook(Some(move || {
+            let _ =
+                rollback_mode.compare_exchange(CLOSURE, ENDED, Ordering::AcqRel, Ordering::Acquire);
+        }))?;
         Ok(Self { mode })
     }
 
@@ -54,6 +67,13 @@ impl Guard {
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     guard: &'a Guard,
+}
+
+impl Watch<'_> {
+    /// The transaction in which the fence was checked is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.guard.mode.load(Ordering::Acquire) == ENDED
+    }
 }
 
 impl Drop for Watch<'_> {

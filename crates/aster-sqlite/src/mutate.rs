@@ -140,14 +140,14 @@ impl SqliteSerializer {
         // This check counts: the row cannot change before the commit.
         check(&transaction, &store, fence, writer)?
             .map_err(|refusal| self.reject(fence, writer, refusal))?;
-        let result = {
+        let (result, has_ended) = {
             let _inside = Inside::enter(shared.file);
-            let _watch = guarded.guard.watch();
-            operation(&transaction)
+            let watch = guarded.guard.watch();
+            (operation(&transaction), watch.has_ended())
         };
         // A transaction that is dropped is rolled back.
         let value = result.map_err(FencedError::Operation)?;
-        if connection.is_autocommit() {
+        if has_ended || connection.is_autocommit() {
             return Err(FencedError::Store(ended_by_closure()));
         }
         transaction.commit().map_err(commit_failed)?;
