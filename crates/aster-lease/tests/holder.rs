@@ -69,6 +69,36 @@ async fn the_holder_stops_before_anyone_else_can_be_granted() {
     panic!("the lease of a holder that is cut off is never given away");
 }
 
+/// The serializer counts from when it carried a request out, so the holder counts from when it sent
+/// it: an answer that takes its time must not lengthen the lease.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_does_not_lengthen_the_lease() {
+    // Longer than the margin, shorter than an attempt may take.
+    let late = Duration::from_secs(4);
+    let usable = options().ttl - options().holder_margin;
+    let network = Faulty::new();
+    network.script([Fault::ReplyLate(late)]);
+    let lease = granted(&network, "a").await;
+    assert!(lease.remaining().expect("held") <= usable - late);
+
+    network.script([Fault::ReplyLate(late)]);
+    while network.count("renew") == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(late).await;
+    assert!(lease.remaining().expect("renewed") <= usable - late);
+    network.always(Fault::RequestLost);
+    for grant in 1..=u8::MAX {
+        tokio::time::sleep(TTL / 100).await;
+        let fence_before = lease.fence();
+        if let TransitionOutcome::Granted(_) = acquire_raw(&network.store, "b", grant).await {
+            assert!(fence_before.is_none(), "two usable fences at once");
+            return;
+        }
+    }
+    panic!("the lease of a holder that is cut off is never given away");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_less_than_the_self_limit_costs_nothing() {
     let network = Faulty::new();
@@ -120,6 +150,66 @@ async fn a_suspended_machine_finds_its_fence_gone_at_once() {
     assert!(events.has_changed().unwrap());
     assert_eq!(*events.borrow_and_update(), LeaseStatus::Lost);
     assert!(!events.has_changed().unwrap(), "exactly one loss event");
+}
+
+/// Nobody looks at the handle; its timers stood still while the machine slept, and look again within
+/// a second: between two renewals, and while one is on its way.
+#[tokio::test(start_paused = true)]
+async fn a_suspended_machine_reports_the_loss_within_a_second() {
+    for is_on_its_way in [false, true] {
+        let network = Faulty::new();
+        let clock = SuspendedClock::new();
+        let outcome = LeaseHandle::builder(network.clone(), RESOURCE, "a")
+            .options(options())
+            .clock(clock.clone())
+            .acquire()
+            .await;
+        let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        let (lost, mut events) = (lease.lost(), lease.watch());
+        if is_on_its_way {
+            network.always(Fault::RequestLost);
+            while network.count("renew") == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        settle().await;
+        clock.suspend(TTL * 3);
+        let within = Duration::from_millis(1_010);
+        let reason = tokio::time::timeout(within, lost).await;
+        assert_eq!(reason, Ok(EndedReason::Unreachable), "{is_on_its_way}");
+        assert!(events.has_changed().unwrap());
+        assert_eq!(*events.borrow_and_update(), LeaseStatus::Lost);
+    }
+}
+
+/// A store of the user's own panics in the renewal; one of those who wait for the end panics too.
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_callback_ends_the_lease_and_everybody_hears_of_it_once() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    let mut events = [lease.watch(), lease.watch()];
+    let (first, second) = (lease.lost(), lease.lost());
+    let panicking = tokio::spawn(async move { panic!("told: {}", first.await) });
+    network.always(Fault::Panic);
+    let reason = tokio::time::timeout(TTL, second).await;
+    assert_eq!(reason, Ok(EndedReason::RuntimeStopped));
+    assert!(panicking.await.unwrap_err().is_panic());
+    assert!(lease.fence().is_none());
+    for events in &mut events {
+        assert!(events.has_changed().unwrap());
+        assert_eq!(*events.borrow_and_update(), LeaseStatus::Lost);
+        assert!(!events.has_changed().unwrap(), "one event");
+    }
+    // An acquire hands the panic to its caller.
+    let acquire = LeaseHandle::acquire(network.clone(), RESOURCE, "b", options());
+    let panicked = tokio::spawn(async move { acquire.await.is_ok() }).await;
+    assert!(panicked.unwrap_err().is_panic());
+    // And the lease can still be given up.
+    network.always(Fault::None);
+    lease.release().await.unwrap();
+    assert_eq!(granted(&network, "b").await.epoch(), 3);
 }
 
 /// A renewal sent before the limit whose answer arrives after it does not revive the handle.

@@ -29,6 +29,10 @@ pub enum Fault {
     RequestLost,
     /// It is carried out; the answer never arrives.
     ReplyLost,
+    /// It is carried out at once; the answer takes this long.
+    ReplyLate(Duration),
+    /// The serializer panics: a bug in a store of the user's own.
+    Panic,
     /// It is carried out only after the caller has been told of a failure that may pass.
     Busy,
     /// A failure of the medium.
@@ -108,6 +112,12 @@ impl LeaseSerializer for Faulty {
                 let _lost = self.store.transition(resource, op).await;
                 std::future::pending().await
             }
+            Fault::ReplyLate(late) => {
+                let answer = self.store.transition(resource, op).await;
+                tokio::time::sleep(late).await;
+                answer
+            }
+            Fault::Panic => panic!("a bug in the serializer"),
             Fault::Busy => Err(SerializerError::Busy {
                 message: "told to be".to_owned(),
             }),
