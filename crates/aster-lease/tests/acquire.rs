@@ -11,7 +11,9 @@ use aster_lease::{
     AcquireOutcome, DenyReason, ErrorKind, LeaseHandle, LeaseSerializer, LeaseStatus,
     MemorySerializer, TransitionOutcome,
 };
-use support::{Fault, Faulty, RESOURCE, TTL, acquire_raw, granted, options, settle};
+use support::{
+    Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options, settle,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_second_acquire_is_denied_even_to_the_same_holder() {
@@ -83,6 +85,48 @@ async fn a_grant_whose_answer_never_came_is_given_back() {
         "and cancelled"
     );
     assert_eq!(network.count("renew"), 0);
+}
+
+/// The grant was made and its answer lost; what the retry was told is not the whole story.
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_given_back_when_its_retry_is_denied() {
+    let network = Faulty::new();
+    network.script([Fault::ReplyLost, Fault::Deny(DenyReason::Unauthorized)]);
+    let outcome = LeaseHandle::acquire(network.clone(), RESOURCE, "a", options()).await;
+    assert!(
+        matches!(
+            outcome,
+            Ok(AcquireOutcome::Denied(DenyReason::Unauthorized, _))
+        ),
+        "{outcome:?}"
+    );
+    settle().await;
+    let row = network.store.snapshot(RESOURCE).await.unwrap();
+    assert_eq!((row.held, row.epoch), (false, 2), "granted and cancelled");
+}
+
+/// The machine slept while the answer was on its way: the grant may be somebody else's by now, so a
+/// fresh answer is asked for.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_after_its_self_limit_is_not_handed_out() {
+    let late = Duration::from_millis(500);
+    let network = Faulty::new();
+    network.script([Fault::ReplyLate(late)]);
+    let clock = SuspendedClock::new();
+    let acquire = LeaseHandle::builder(network.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire();
+    let sleep = async {
+        tokio::time::sleep(late / 2).await;
+        clock.suspend(TTL);
+    };
+    let (outcome, ()) = tokio::join!(acquire, sleep);
+    match outcome {
+        Ok(AcquireOutcome::Granted(lease)) => assert!(lease.fence().is_some(), "{lease:?}"),
+        Ok(AcquireOutcome::Denied(reason, _)) => panic!("{reason}"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Retry, "{error}"),
+    }
 }
 
 /// Dropping the future at every await point leaves nothing behind that outlives one ttl.

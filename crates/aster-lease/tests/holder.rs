@@ -167,7 +167,8 @@ async fn a_suspended_machine_reports_the_loss_within_a_second() {
         let Ok(AcquireOutcome::Granted(lease)) = outcome else {
             panic!("{outcome:?}")
         };
-        let (lost, mut events) = (lease.lost(), lease.watch());
+        // It waits already: its first poll would look at the clock itself.
+        let (lost, mut events) = (spawn(lease.lost()), lease.watch());
         if is_on_its_way {
             network.always(Fault::RequestLost);
             while network.count("renew") == 0 {
@@ -178,7 +179,8 @@ async fn a_suspended_machine_reports_the_loss_within_a_second() {
         clock.suspend(TTL * 3);
         let within = Duration::from_millis(1_010);
         let reason = tokio::time::timeout(within, lost).await;
-        assert_eq!(reason, Ok(EndedReason::Unreachable), "{is_on_its_way}");
+        let reason = reason.expect("nobody looked").unwrap();
+        assert_eq!(reason, EndedReason::Unreachable, "{is_on_its_way}");
         assert!(events.has_changed().unwrap());
         assert_eq!(*events.borrow_and_update(), LeaseStatus::Lost);
     }
@@ -191,7 +193,7 @@ async fn a_panic_in_a_callback_ends_the_lease_and_everybody_hears_of_it_once() {
     let lease = granted(&network, "a").await;
     let mut events = [lease.watch(), lease.watch()];
     let (first, second) = (lease.lost(), lease.lost());
-    let panicking = tokio::spawn(async move { panic!("told: {}", first.await) });
+    let panicking = spawn(async move { panic!("told: {}", first.await) });
     network.always(Fault::Panic);
     let reason = tokio::time::timeout(TTL, second).await;
     assert_eq!(reason, Ok(EndedReason::RuntimeStopped));
@@ -204,7 +206,7 @@ async fn a_panic_in_a_callback_ends_the_lease_and_everybody_hears_of_it_once() {
     }
     // An acquire hands the panic to its caller.
     let acquire = LeaseHandle::acquire(network.clone(), RESOURCE, "b", options());
-    let panicked = tokio::spawn(async move { acquire.await.is_ok() }).await;
+    let panicked = spawn(async move { acquire.await.is_ok() }).await;
     assert!(panicked.unwrap_err().is_panic());
     // And the lease can still be given up.
     network.always(Fault::None);
@@ -235,6 +237,32 @@ async fn a_late_reply_does_not_revive_an_ended_lease() {
     assert!(lease.fence().is_none());
     assert_eq!(network.count("renew"), before, "and no renewal follows");
     assert_eq!(lease.status(), LeaseStatus::Lost);
+}
+
+/// The same when nobody looked in between, and the renewal itself would still have counted for a while.
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_does_not_revive_a_lease_at_which_nobody_looked() {
+    let late = Duration::from_millis(500);
+    let network = Faulty::new();
+    let clock = SuspendedClock::new();
+    let outcome = LeaseHandle::builder(network.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire()
+        .await;
+    let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    network.script([Fault::RequestLost, Fault::ReplyLate(late)]);
+    while network.count("renew") < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let left = lease.remaining().expect("held");
+    assert!(left < TTL / 2, "a control: by its own sending it lasts on");
+    clock.suspend(left);
+    tokio::time::sleep(late).await;
+    assert!(lease.fence().is_none());
+    assert_eq!(lease.ended_reason(), Some(EndedReason::Unreachable));
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,4 +395,11 @@ async fn a_ttl_outside_the_serializers_bounds_is_refused_and_changes_nothing() {
     }
     assert_eq!(network.store.row_count(), 0);
     assert_eq!(principal("a").as_str(), "a");
+}
+
+/// A task of the test's own, on its own runtime.
+fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::runtime::Handle::current().spawn(task)
 }

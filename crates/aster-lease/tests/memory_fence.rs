@@ -302,6 +302,29 @@ async fn a_slow_closure_delays_only_the_change_of_its_own_ownership() {
     assert!(store.mutate_fenced(&fence, "a", || ()).is_err());
 }
 
+/// A zombie in a loop is refused without waiting for what the owner holds, so it cannot slow it.
+#[tokio::test]
+async fn a_stale_writer_is_refused_while_the_owner_is_inside() {
+    let (store, stale) = held_by_a().await;
+    revoke(&store, RESOURCE, "operator", None)
+        .await
+        .expect("revoked");
+    let TransitionOutcome::Granted(fresh) = acquire_raw(&store, "b", 2).await else {
+        panic!("free")
+    };
+    // On this one thread: if a refusal waited for the closure, it would never come.
+    let inside = store.mutate_fenced(&fresh, "b", || {
+        for _ in 0..1_000 {
+            let refused = store.mutate_fenced(&stale, "a", || ());
+            assert!(
+                matches!(refused, Err(FenceRejection::StaleEpoch { .. })),
+                "{refused:?}"
+            );
+        }
+    });
+    assert_eq!(inside, Ok(()));
+}
+
 /// The control: the same interleaving with a check *before* the lock lets the stale write through.
 #[tokio::test]
 async fn control_a_check_before_the_lock_loses_the_next_owners_write() {
@@ -343,7 +366,11 @@ async fn closures_of_one_resource_run_one_after_the_other() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..2_000 {
-                    let alone = store.mutate_fenced(&fence, "a", || inside.try_lock().is_ok());
+                    let alone = store.mutate_fenced(&fence, "a", || {
+                        let guard = inside.try_lock();
+                        thread::yield_now();
+                        guard.is_ok()
+                    });
                     assert_eq!(alone, Ok(true));
                 }
             });

@@ -169,7 +169,7 @@ impl Clock for SuspendedClock {
     fn now(&self) -> Moment {
         let now = self.base.now();
         Moment {
-            boot: now.boot + *self.ahead.lock().unwrap(),
+            boot: now.monotonic + *self.ahead.lock().unwrap(),
             ..now
         }
     }
