@@ -14,7 +14,7 @@ use aster_lease::{
     LeaseOp, LeaseSerializer, ListQuery, MemoryOptions, MemorySerializer, RegisterError, Registers,
     SystemEntropy, TransitionOutcome, Ttl, WriteId, entropy, revoke,
 };
-use support::{RESOURCE, TTL, acquire_raw, principal};
+use support::{DrivenClock, RESOURCE, TTL, acquire_raw, principal, store_at};
 
 fn acquire_op() -> LeaseOp {
     LeaseOp::Acquire {
@@ -471,4 +471,48 @@ async fn clones_are_one_store_and_two_stores_are_two() {
     let other = MemorySerializer::new();
     assert_ne!(other.authority().await.ok(), store.authority().await.ok());
     assert_eq!(GrantId::from_bytes([1; 16]).to_string().len(), 32);
+}
+
+/// The wall clock jumps either way: nothing expires by it, and nothing is kept by it.
+#[tokio::test]
+async fn the_wall_clock_decides_nothing() {
+    let clock = Arc::new(DrivenClock::default());
+    let store = store_at(&clock);
+    assert!(matches!(
+        acquire_raw(&store, "a", 1).await,
+        TransitionOutcome::Granted(_)
+    ));
+    clock.advance(TTL / 2);
+    for wall_ms in [0, 1_700_003_600_000, 1_699_996_400_000, u64::MAX] {
+        clock.set_wall_ms(wall_ms);
+        let snapshot = store.snapshot(RESOURCE).await.expect("read");
+        assert_eq!(snapshot.remaining, Some(TTL / 2), "{wall_ms}");
+        let denied = acquire_raw(&store, "b", 2).await;
+        assert!(
+            matches!(denied, TransitionOutcome::Denied(..)),
+            "{wall_ms}: {denied:?}"
+        );
+    }
+    clock.set_wall_ms(0);
+    clock.advance(TTL / 2);
+    let taken = acquire_raw(&store, "b", 2).await;
+    assert!(matches!(taken, TransitionOutcome::Granted(_)), "{taken:?}");
+}
+
+#[tokio::test]
+async fn a_panic_of_the_authorizer_reaches_its_caller_and_changes_nothing() {
+    let store = MemorySerializer::new();
+    let fence = acquire(&store, RESOURCE).await;
+    store.set_authorizer(|_, resource| match resource {
+        "forbidden" => panic!("a bug in the authorizer"),
+        _ => true,
+    });
+    let asking = store.clone();
+    let panicked = tokio::runtime::Handle::current()
+        .spawn(async move { asking.transition("forbidden", acquire_op()).await.is_ok() })
+        .await;
+    assert!(panicked.expect_err("it panicked").is_panic());
+    assert_eq!(store.snapshot("forbidden").await.expect("read").epoch, 0);
+    assert_eq!(store.mutate_fenced(&fence, "a", || 1), Ok(1));
+    release(&store, &fence).await;
 }

@@ -8,11 +8,15 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, Clock, DenyReason, EndedReason, ErrorKind, LeaseError, LeaseHandle, LeaseOp,
-    LeaseSerializer, LeaseStatus, MemorySerializer, Moment, ReleaseOutcome, RevokeOutcome,
-    SystemClock, TransitionOutcome, revoke,
+    Clock, DenyReason, EndedReason, ErrorKind, LeaseError, LeaseHandle, LeaseOp, LeaseSerializer,
+    LeaseStatus, MemorySerializer, Moment, ReleaseOutcome, RevokeOutcome, SystemClock,
+    TransitionOutcome, revoke,
 };
-use support::{Fault, Faulty, RESOURCE, TTL, acquire_raw, granted, options, principal, settle};
+use support::{
+    DrivenClock, Fault, Faulty, RESOURCE, TTL, acquire_raw, granted, options, principal, settle,
+    store_at,
+};
+use tokio::runtime::Runtime;
 
 #[tokio::test(start_paused = true)]
 async fn release_frees_at_once_and_advances_the_epoch() {
@@ -231,23 +235,39 @@ fn stopwatch() -> (SystemClock, Moment) {
     (clock, clock.now())
 }
 
+/// A lease that was acquired in a runtime of its own, and the runtime.
 #[allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
-fn acquire_in_a_runtime_that_ends(store: &Arc<MemorySerializer>) -> LeaseHandle {
+fn held_in_a_runtime(store: &Arc<MemorySerializer>) -> (LeaseHandle, Runtime) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .unwrap();
-    let acquire = LeaseHandle::acquire(store.clone(), RESOURCE, "a", options());
-    match runtime.block_on(acquire).unwrap() {
-        AcquireOutcome::Granted(lease) => lease,
-        AcquireOutcome::Denied(reason, _) => panic!("{reason}"),
-    }
+    let lease = runtime.block_on(granted(store, "a"));
+    (lease, runtime)
+}
+
+/// Whatever became of the handle and its runtime, the lease is over by its ttl and not before.
+#[allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
+fn assert_free_after_a_ttl(store: &MemorySerializer, clock: &DrivenClock) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let denied = runtime.block_on(acquire_raw(store, "b", 10));
+    assert!(
+        matches!(denied, TransitionOutcome::Denied(..)),
+        "{denied:?}"
+    );
+    clock.advance(TTL);
+    let next = runtime.block_on(acquire_raw(store, "b", 11));
+    assert!(matches!(next, TransitionOutcome::Granted(_)), "{next:?}");
 }
 
 #[test]
 fn a_handle_whose_runtime_is_gone_says_so_and_drops_quietly() {
-    let store = Arc::new(MemorySerializer::new());
-    let lease = acquire_in_a_runtime_that_ends(&store);
+    let clock = Arc::new(DrivenClock::default());
+    let store = Arc::new(store_at(&clock));
+    let (lease, runtime) = held_in_a_runtime(&store);
+    drop(runtime);
     assert!(lease.fence().is_none(), "nobody renews it any more");
     assert_eq!(lease.ended_reason(), Some(EndedReason::RuntimeStopped));
     std::thread::Builder::new()
@@ -255,22 +275,35 @@ fn a_handle_whose_runtime_is_gone_says_so_and_drops_quietly() {
         .unwrap()
         .join()
         .unwrap();
+    assert_free_after_a_ttl(&store, &clock);
+}
+
+#[test]
+fn a_handle_drops_quietly_on_a_plain_thread() {
+    let clock = Arc::new(DrivenClock::default());
+    let store = Arc::new(store_at(&clock));
+    let (lease, runtime) = held_in_a_runtime(&store);
+    std::thread::Builder::new()
+        .spawn(move || drop(lease))
+        .unwrap()
+        .join()
+        .unwrap();
+    runtime.block_on(settle());
+    assert_free_after_a_ttl(&store, &clock);
 }
 
 #[test]
 fn a_handle_drops_quietly_while_unwinding() {
-    let store = Arc::new(MemorySerializer::new());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    let lease = runtime.block_on(granted(&store, "a"));
+    let clock = Arc::new(DrivenClock::default());
+    let store = Arc::new(store_at(&clock));
+    let (lease, runtime) = held_in_a_runtime(&store);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         let _lease = lease;
         panic!("the work failed");
     }));
     assert!(panicked.is_err());
     runtime.block_on(settle());
+    assert_free_after_a_ttl(&store, &clock);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use aster_lease::{
     AcquireOutcome, Clock, DenyReason, GrantId, LeaseHandle, LeaseOp, LeaseOptions,
-    LeaseSerializer, LeaseSnapshot, MemorySerializer, Moment, Principal, ResourceName,
-    SerializerError, SystemClock, TransitionOutcome, Ttl,
+    LeaseSerializer, LeaseSnapshot, MemoryOptions, MemorySerializer, Moment, Principal,
+    ResourceName, SerializerError, SystemClock, TransitionOutcome, Ttl,
 };
 use async_trait::async_trait;
 
@@ -173,6 +173,46 @@ impl Clock for SuspendedClock {
             ..now
         }
     }
+}
+
+/// A clock that stands still until it is told, with a wall clock of its own.
+#[derive(Default)]
+pub struct DrivenClock {
+    passed: Mutex<Duration>,
+    wall_ms: Mutex<u64>,
+}
+
+impl DrivenClock {
+    pub fn advance(&self, duration: Duration) {
+        *self.passed.lock().unwrap() += duration;
+    }
+
+    pub fn set_wall_ms(&self, wall_ms: u64) {
+        *self.wall_ms.lock().unwrap() = wall_ms;
+    }
+}
+
+impl Clock for DrivenClock {
+    fn now(&self) -> Moment {
+        let passed = *self.passed.lock().unwrap();
+        Moment {
+            monotonic: passed,
+            boot: passed,
+        }
+    }
+
+    fn unix_ms(&self) -> u64 {
+        *self.wall_ms.lock().unwrap()
+    }
+}
+
+/// A store on such a clock.
+pub fn store_at(clock: &Arc<DrivenClock>) -> MemorySerializer {
+    MemorySerializer::with_options(MemoryOptions {
+        clock: clock.clone(),
+        ..MemoryOptions::default()
+    })
+    .unwrap()
 }
 
 pub fn options() -> LeaseOptions {
