@@ -5,16 +5,18 @@
 mod support;
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use aster_lease::{
     Authority, Fence, FenceRejection, FencedError, GrantId, LeaseOp, LeaseSerializer,
     MemorySerializer, ResourceName, SerializerError, TransitionOutcome, Ttl, revoke,
 };
-use support::{RESOURCE, TTL, acquire_raw, granted, principal};
+use support::{DrivenClock, RESOURCE, TTL, acquire_raw, granted, principal, store_at};
 
 /// A store, and A's fence of it.
 async fn held_by_a() -> (MemorySerializer, Fence) {
@@ -384,4 +386,58 @@ fn a_writer_is_text_but_not_the_fences_own_holder() {
     accepts("node");
     accepts(&String::from("node"));
     // `accepts(&fence.holder)` does not compile: see the compile_fail test at `Writer`.
+}
+
+/// Counts what is logged at the level of errors.
+#[derive(Clone, Default)]
+struct Errors(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn event(&self, _event: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _span: &tracing::span::Id, _from: &tracing::span::Id) {}
+    fn enter(&self, _span: &tracing::span::Id) {}
+    fn exit(&self, _span: &tracing::span::Id) {}
+}
+
+/// A forger in a loop is counted, and told of once a second.
+#[tokio::test]
+async fn fences_from_the_future_are_counted_and_do_not_flood_the_log() {
+    let clock = Arc::new(DrivenClock::default());
+    let store = store_at(&clock);
+    let TransitionOutcome::Granted(fence) = acquire_raw(&store, "a", 1).await else {
+        panic!("free")
+    };
+    let errors = Errors::default();
+    tracing::subscriber::with_default(errors.clone(), || {
+        for second in 1..=2 {
+            for epoch in 2..1_002 {
+                let forged = Fence {
+                    epoch,
+                    ..fence.clone()
+                };
+                assert!(store.mutate_fenced(&forged, "a", || ()).is_err());
+            }
+            assert_eq!(errors.0.load(Ordering::Relaxed), second);
+            clock.advance(Duration::from_secs(1));
+        }
+        assert!(store.mutate_fenced(&fence, "b", || ()).is_err());
+    });
+    assert_eq!(store.future_epoch_rejections(), 2_000);
+    assert_eq!(
+        errors.0.load(Ordering::Relaxed),
+        2,
+        "the others are routine"
+    );
 }

@@ -12,7 +12,7 @@ mod support;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use aster_core::{DenyReason, ErrorKind};
+use aster_core::{DenyReason, ErrorKind, TransitionOutcome};
 use aster_sqlite::{ClockDomain, SqliteOptions, SqliteSerializer, StoreTime};
 use support::*;
 
@@ -120,6 +120,50 @@ async fn a_takeover_waits_for_a_renewal_that_is_on_its_way() {
     let (reason, snapshot) = denied(takeover.await.unwrap());
     assert_eq!(reason, DenyReason::HeldByOther);
     assert_eq!(snapshot.epoch, fence.epoch);
+}
+
+/// A renewal has read its clock and not committed yet when its holder releases: the resource is free
+/// as soon as both are through, not a ttl later, whichever of them comes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_beside_a_renewal_on_its_way_frees_at_once() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let hooked = HookedTime::new(&time);
+    let holder = open(&place, &hooked);
+    let contender = place.open_at(&time);
+    let fence = acquire(&holder, "catalog", "worker-a").await;
+
+    let (inside, is_inside) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    hooked.at_next_reading(move || {
+        inside.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    });
+    let renewing = {
+        let (holder, fence) = (holder.clone(), fence.clone());
+        tokio::spawn(async move { renew(&holder, &fence).await })
+    };
+    tokio::task::spawn_blocking(move || is_inside.recv().unwrap())
+        .await
+        .unwrap();
+    let releasing = {
+        let (holder, fence) = (holder.clone(), fence.clone());
+        tokio::spawn(async move { release(&holder, &fence).await })
+    };
+    go_on.send(()).unwrap();
+    renewing.await.unwrap().unwrap();
+    let released = releasing.await.unwrap();
+    assert!(
+        matches!(released, Ok(TransitionOutcome::Released)),
+        "{released:?}"
+    );
+    // Nobody moved the clock.
+    let next = acquire(&contender, "catalog", "worker-b").await;
+    assert_eq!(next.epoch, fence.epoch + 2);
+    assert_eq!(
+        denied(renew(&holder, &fence).await).0,
+        DenyReason::EpochMismatch
+    );
 }
 
 /// The other way round: the takeover has judged and is about to commit when the holder renews.

@@ -40,6 +40,9 @@ pub const IDLE_ROWS_MAX: usize = 128 * 1024;
 /// How many audit records are kept by default.
 pub const AUDIT_RECORDS_MAX: usize = 10_000;
 
+/// Fences from the future are logged at most this often, however many there are.
+const FUTURE_LOGGED_EVERY: Duration = Duration::from_secs(1);
+
 type Authorizer = Arc<dyn Fn(&LeaseOp, &str) -> bool + Send + Sync>;
 
 /// Settings of a [`MemorySerializer`].
@@ -133,6 +136,14 @@ struct Inner {
     shards: Vec<Shard>,
     authorizer: RwLock<Option<Authorizer>>,
     audit: Mutex<AuditRing>,
+    future_epochs: Mutex<FutureEpochs>,
+}
+
+/// The rejections that an operator has to look at.
+#[derive(Default)]
+struct FutureEpochs {
+    count: u64,
+    logged: Option<Duration>,
 }
 
 impl MemorySerializer {
@@ -169,6 +180,7 @@ impl MemorySerializer {
             shards,
             authorizer,
             audit,
+            future_epochs: Mutex::default(),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -209,6 +221,17 @@ impl MemorySerializer {
             .iter()
             .map(|shard| shard.lock().row_count())
             .sum()
+    }
+
+    /// How many fences from epochs that were never issued this store has refused: forgeries, or the
+    /// sign of a store that went back in time.
+    #[must_use]
+    pub fn future_epoch_rejections(&self) -> u64 {
+        self.inner
+            .future_epochs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .count
     }
 
     /// Runs `operation` if the fence rule passes, as one atomic step: while it runs, ownership of the
@@ -295,7 +318,7 @@ impl MemorySerializer {
         current: u64,
     ) {
         if crate::error::rejection_kind(rejection) == ErrorKind::Report {
-            tracing::error!(%fence, writer, current, "fence from the future");
+            self.note_future_epoch(fence, writer, current);
         }
         self.audit(AuditRecord {
             id: 0,
@@ -309,6 +332,29 @@ impl MemorySerializer {
             detail: Some(rejection.name().to_owned()),
             count: 1,
         });
+    }
+
+    fn note_future_epoch(&self, fence: &Fence, writer: &str, current: u64) {
+        let now = self.now();
+        let mut noted = self
+            .inner
+            .future_epochs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        noted.count = noted.count.saturating_add(1);
+        let is_due = noted
+            .logged
+            .is_none_or(|logged| now.saturating_sub(logged) >= FUTURE_LOGGED_EVERY);
+        if is_due {
+            noted.logged = Some(now);
+            drop(noted);
+            tracing::error!(
+                %fence,
+                writer,
+                current,
+                "a fence from the future: it is forged, or the store went back in time"
+            );
+        }
     }
 
     fn audit(&self, record: AuditRecord) {
