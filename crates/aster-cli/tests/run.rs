@@ -157,8 +157,9 @@ fn whoever_is_left_in_the_group_is_killed_before_the_release() {
     let script = r#"
         sh -c 'trap "" TERM HUP; echo $$ > "$DIR/left.new"; mv "$DIR/left.new" "$DIR/left"; while :; do sleep 600; done' &
         while ! test -e "$DIR/left"; do sleep 0.01; done; exit 5"#;
-    // Nobody reads the pipes to their end here: a member that lived on would hold them open.
-    let code = sandbox.run_script("a", "30s", script).wait();
+    // Nobody reads the pipes to their end here: a member that lived on would hold them open. The ttl is
+    // so long that the guard's deadline cannot be what ends it.
+    let code = sandbox.run_script("a", "1h", script).wait();
     assert_eq!(code, Some(5));
     assert!(!lives(sandbox.wait_for_pid("left")));
     assert_eq!(sandbox.row()["held"], false);

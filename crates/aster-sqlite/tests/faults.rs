@@ -21,7 +21,7 @@ use aster_sqlite::{OpenError, SqliteSerializer};
 use support::process::{Other, hear, is_permitted, prefixed, role, store_path, tell};
 use support::*;
 
-const MANY: u64 = 20_000;
+const MANY: u64 = 100_000;
 const A_DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// Mounts a file system of 3 MiB over the directory of the store, in a namespace of its own.

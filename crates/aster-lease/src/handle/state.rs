@@ -46,7 +46,7 @@ pub enum EndedReason {
     Unreachable,
     /// The store refuses to serve: closed, or waiting for an operator.
     StoreRefused,
-    /// The runtime on which the lease was renewed has stopped.
+    /// The renewal itself has ended: its runtime has stopped, or the serializer panicked in it.
     RuntimeStopped,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for EndedReason {
             EndedReason::Unauthorized => "the serializer kept refusing this identity",
             EndedReason::Unreachable => "no renewal succeeded in time",
             EndedReason::StoreRefused => "the store refuses to serve",
-            EndedReason::RuntimeStopped => "the runtime that renewed the lease has stopped",
+            EndedReason::RuntimeStopped => "the renewal has ended with its runtime or by a panic",
         })
     }
 }
