@@ -13,15 +13,13 @@ use std::time::Duration;
 
 use aster_core::{DenyReason, FenceRejection};
 use aster_lease::{
-    AcquireOutcome, FencedError, LeaseHandle, LeaseOptions, LeaseSerializer, LeaseStatus,
+    AcquireOutcome, FencedError, LeaseHandle, LeaseOptions, LeaseSerializer, LeaseStatus, ListQuery,
 };
+use aster_sqlite::SqliteSerializer;
+use support::process::{Other, role, store_path, tell};
 use support::*;
 
-async fn hold(
-    store: &Arc<aster_sqlite::SqliteSerializer>,
-    holder: &str,
-    ttl: Duration,
-) -> LeaseHandle {
+async fn hold(store: &Arc<SqliteSerializer>, holder: &str, ttl: Duration) -> LeaseHandle {
     let options = LeaseOptions::with_ttl(ttl);
     match LeaseHandle::acquire(store.clone(), "catalog/current", holder, options)
         .await
@@ -110,4 +108,53 @@ async fn a_revoked_handle_ends_and_its_fence_is_refused() {
     lost.await;
     assert!(lease.fence().is_none());
     assert_eq!(lease.status(), LeaseStatus::Fenced);
+}
+
+const MANY: usize = 1_000;
+
+/// What the other process does: it holds many leases, begins to release all of them, and ends.
+#[test]
+fn process_that_ends_in_the_middle() {
+    if role().is_none() {
+        return;
+    }
+    let store = Arc::new(SqliteSerializer::open(store_path()).unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let leases = runtime.block_on(async {
+        let mut leases = Vec::new();
+        for number in 0..MANY {
+            let options = LeaseOptions::with_ttl(Duration::from_secs(60));
+            let resource = format!("job/{number}");
+            let acquire = LeaseHandle::acquire(store.clone(), &resource, "worker-a", options);
+            match acquire.await.unwrap() {
+                AcquireOutcome::Granted(lease) => leases.push(lease),
+                AcquireOutcome::Denied(reason, _) => panic!("{reason}"),
+            }
+        }
+        leases
+    });
+    for lease in &leases {
+        runtime.handle().spawn(lease.release());
+    }
+    // The runtime goes while they are on their way, then the handles and the store.
+    drop(runtime);
+    drop(leases);
+    drop(store);
+    tell("ended");
+}
+
+#[tokio::test]
+async fn a_thousand_releases_at_the_end_of_a_process_neither_hang_nor_abort() {
+    let place = Place::new();
+    let mut other = Other::start("process_that_ends_in_the_middle", "ending", &place.path);
+    other.expect("ended");
+    other.finish();
+    // Each is either free or runs out by its ttl; none is half done.
+    let store = place.open();
+    let rows = store.list(ListQuery::default()).await.unwrap();
+    assert_eq!(rows.len(), MANY);
+    for row in rows {
+        let expected = if row.held { 1 } else { 2 };
+        assert_eq!(row.epoch, expected, "{row:?}");
+    }
 }
