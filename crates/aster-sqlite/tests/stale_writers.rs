@@ -173,7 +173,7 @@ async fn the_owners_writes_keep_most_of_their_speed_beside_a_zombie_in_a_loop() 
         beside.sort_unstable();
         let (alone, beside) = (alone[TURNS / 2], beside[TURNS / 2]);
         told.push(format!("{alone} writes alone, {beside} beside the zombie"));
-        beside * 3 >= alone
+        beside * 2 >= alone
     });
     ends.store(true, Ordering::Release);
     zombie.join().unwrap();
