@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use aster::StoreUrl;
-use aster::lease::{Store, connect};
+use aster::lease::{Store, connect, connect_existing};
 
 use crate::arguments::GlobalOptions;
 use crate::failure::{Failure, FailureKind};
@@ -47,6 +47,11 @@ impl Context {
             locations::create_private_parent(&locations::default_store()?)?;
         }
         Ok(connect(&self.store_url()?).await?)
+    }
+
+    /// Opens a store that is there already: who only looks must not make one by mistyping its path.
+    pub(crate) async fn connect_existing(&self) -> Result<Store, Failure> {
+        Ok(connect_existing(&self.store_url()?).await?)
     }
 
     pub(crate) fn store_url(&self) -> Result<String, Failure> {

@@ -46,6 +46,8 @@ fn a_hold_off_keeps_the_revoked_holder_out_and_nobody_else() {
         .aster_as("a", &["run", CATALOG, "--", "touch", "ran"])
         .exits(75);
     assert!(kept_out.stderr.contains("kept out"), "{kept_out:?}");
+    let trail = sandbox.aster(&["--json", "audit", CATALOG]).exits(0);
+    assert!(trail.stdout.contains("held off for 600s"), "{trail:?}");
     assert!(!sandbox.exists("ran"));
     sandbox
         .aster_as("b", &["run", CATALOG, "--", "true"])
@@ -201,5 +203,26 @@ fn values_and_ids_of_grants_and_writes_are_in_no_log() {
                 "{finished:?}"
             );
         }
+    }
+}
+
+/// A mistyped path must not look like an empty store, and who only looks makes nothing.
+#[test]
+fn looking_at_a_store_that_is_not_there_makes_none() {
+    let sandbox = Sandbox::new();
+    let looks: [&[&str]; 5] = [
+        &["get", CATALOG],
+        &["list"],
+        &["inspect", CATALOG],
+        &["audit"],
+        &["revoke", CATALOG],
+    ];
+    for look in looks {
+        let finished = sandbox.aster(look).exits(69);
+        assert!(
+            finished.stderr.contains("there is no store at"),
+            "{finished:?}"
+        );
+        assert!(!sandbox.exists("leases.db"), "{look:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What happened to the resources of a store, for people. It decides nothing.
 
-use aster_core::{Principal, ResourceName};
+use aster_core::{LeaseOp, Principal, ResourceName};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -81,10 +81,22 @@ pub struct AuditRecord {
     pub holder: Option<Principal>,
     /// Who acted: candidate, holder, operator, or the writer that was refused.
     pub actor: Option<String>,
-    /// More in words, such as the name of the rejection.
+    /// More in words, such as the name of the rejection, or how long a revoke keeps the holder out.
     pub detail: Option<String>,
     /// How many equal events this record stands for.
     pub count: u64,
+}
+
+/// What the record of an ownership change says in words: how long a revoke keeps the holder out.
+#[must_use]
+pub fn detail_of(op: &LeaseOp) -> Option<String> {
+    match op {
+        LeaseOp::Revoke {
+            hold_off: Some(duration),
+            ..
+        } => Some(format!("held off for {duration:?}")),
+        _ => None,
+    }
 }
 
 /// Which records to read.

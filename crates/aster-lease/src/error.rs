@@ -49,7 +49,7 @@ pub enum SerializerError {
         source: Option<Source>,
     },
     /// The medium failed: disk full, read-only, I/O error, damaged file. Nothing was acknowledged.
-    #[error("the store could not keep the change: {message}")]
+    #[error("the store failed: {message}")]
     Storage {
         /// What failed and what to do.
         message: String,

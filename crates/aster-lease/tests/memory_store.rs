@@ -370,6 +370,8 @@ async fn a_held_off_holder_waits_and_others_do_not() {
     aster_lease::revoke_with_hold_off(&store, RESOURCE, "operator", None, TTL * 3)
         .await
         .expect("revoked");
+    let told = store.audit(AuditQuery::default()).await.expect("read");
+    assert_eq!(told[1].detail.as_deref(), Some("held off for 90s"));
     let denied = acquire_raw(&store, "a", 2).await;
     assert!(matches!(
         denied,

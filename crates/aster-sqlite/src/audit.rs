@@ -70,6 +70,7 @@ pub(crate) fn of_transition<'a>(
     before: Option<&'a StoredRow>,
     epoch_current: u64,
     at_unix_ms: u64,
+    detail: Option<&'a str>,
 ) -> Option<NewRecord<'a>> {
     let ended = before.filter(|row| row.state.held.is_some());
     let event = match (outcome, ended) {
@@ -92,7 +93,7 @@ pub(crate) fn of_transition<'a>(
         epoch_current,
         holder,
         actor: Some(op.actor()),
-        detail: None,
+        detail,
         count: 1,
     })
 }

@@ -30,7 +30,7 @@ pub enum OpenError {
         directory: PathBuf,
     },
     /// There is no such file, and only an existing one will do.
-    #[error("there is no store at {path:?}: check the path")]
+    #[error("there is no store at {path:?}: check the path; `aster run` makes a new one")]
     Missing {
         /// The path.
         path: PathBuf,
@@ -117,7 +117,7 @@ pub enum OpenError {
         /// The highest count seen before.
         seen: u64,
     },
-    /// There is no store in the file to adopt.
+    /// There is no store in the file, and only an existing one will do.
     #[error("{path:?} holds no lease store: check the path")]
     NoStore {
         /// The path.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use aster_core::{Authority, Principal, ResourceName};
 use aster_lease::{AuditEvent, SerializerError};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::audit::{self, NewRecord};
 use crate::connection::{Durability, connect};
@@ -43,7 +43,13 @@ pub(crate) fn open(
     let path = resolve(path)?;
     check_place(&path)?;
     let side_path = side::path_of(&path);
-    let connection = connect_main(&path, &options, Durability::DurableCreate)?;
+    let durability = if options.create {
+        Durability::DurableCreate
+    } else {
+        check_exists(&path)?;
+        Durability::Durable
+    };
+    let connection = connect_main(&path, &options, durability)?;
     let found = facts_of(&path)?;
     let error = |error| open_error(&path, error);
     if !schema::exists(&connection).map_err(error)? {
@@ -177,6 +183,24 @@ fn adopt_as(
         previous_authority,
         leases_ended,
     })
+}
+
+/// Refuses a missing file and one without a store, and leaves both as they are.
+fn check_exists(path: &Path) -> Result<(), OpenError> {
+    if facts(path).is_err() {
+        return Err(OpenError::Missing {
+            path: path.to_owned(),
+        });
+    }
+    let error = |error| open_error(path, error);
+    let look =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(error)?;
+    if !schema::exists(&look).map_err(error)? {
+        return Err(OpenError::NoStore {
+            path: path.to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn connect_main(

@@ -24,6 +24,11 @@ pub const AUDIT_RECORDS_MAX: usize = 100_000;
 /// Serves the specification's "Connect the grant to enforcement".
 #[derive(Clone)]
 pub struct SqliteOptions {
+    /// Make the file and the store in it when they are missing; `true` by default. Who only looks sets
+    /// it to `false`, so that a mistyped path is an error
+    /// ([`OpenError::Missing`](crate::OpenError::Missing) or
+    /// [`OpenError::NoStore`](crate::OpenError::NoStore)) and makes nothing.
+    pub create: bool,
     /// Which ttls are accepted; 100 ms to 24 h by default.
     pub ttl_bounds: TtlBounds,
     /// How long a call waits while other callers and processes write; [`BUSY_BOUND`] by default. After
@@ -48,6 +53,7 @@ pub struct SqliteOptions {
 impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
+            create: true,
             ttl_bounds: TtlBounds::default(),
             busy_bound: BUSY_BOUND,
             register_bytes_max: REGISTER_BYTES_MAX,
@@ -64,6 +70,7 @@ impl fmt::Debug for SqliteOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("SqliteOptions")
+            .field("create", &self.create)
             .field("ttl_bounds", &self.ttl_bounds)
             .field("busy_bound", &self.busy_bound)
             .field("register_bytes_max", &self.register_bytes_max)

@@ -181,6 +181,7 @@ impl Writer {
         );
         rows::store(&begun.transaction, resource, &row, before.as_ref())?;
         let at_unix_ms = shared.options.time.wall_unix_ms();
+        let detail = aster_lease::audit::detail_of(op);
         let record = audit::of_transition(
             resource,
             op,
@@ -188,6 +189,7 @@ impl Writer {
             before.as_ref(),
             row.state.epoch,
             at_unix_ms,
+            detail.as_deref(),
         );
         if let Some(record) = record {
             audit::insert(

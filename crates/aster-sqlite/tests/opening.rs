@@ -16,7 +16,7 @@ use aster_lease::{
     AuditEvent, AuditLog, AuditQuery, FencedError, LeaseSerializer, ListQuery, Registers,
     SerializerError,
 };
-use aster_sqlite::{OpenError, SqliteSerializer};
+use aster_sqlite::{OpenError, SqliteOptions, SqliteSerializer};
 use support::*;
 
 /// Another program copies: a descriptor of ours on the file would drop SQLite's locks when closed.
@@ -421,4 +421,30 @@ fn many_first_openings_at_once_make_one_store() {
         authorities.windows(2).all(|pair| pair[0] == pair[1]),
         "{authorities:?}"
     );
+}
+
+/// A mistyped path must not look like an empty store.
+#[test]
+fn who_only_looks_makes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let looking = || SqliteOptions {
+        create: false,
+        ..SqliteOptions::default()
+    };
+    let missing = directory.path().join("typo.db");
+    let error = SqliteSerializer::open_with(&missing, looking()).unwrap_err();
+    assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+
+    let foreign = directory.path().join("foreign.db");
+    let connection = rusqlite::Connection::open(&foreign).unwrap();
+    connection.execute_batch("CREATE TABLE t (x)").unwrap();
+    drop(connection);
+    let before = std::fs::read(&foreign).unwrap();
+    let error = SqliteSerializer::open_with(&foreign, looking()).unwrap_err();
+    assert!(matches!(error, OpenError::NoStore { .. }), "{error}");
+    assert_eq!(std::fs::read(&foreign).unwrap(), before, "left as it was");
+
+    drop(SqliteSerializer::open(&foreign).unwrap());
+    SqliteSerializer::open_with(&foreign, looking()).unwrap();
 }

@@ -122,10 +122,32 @@ impl ConnectError {
 ///
 /// [`ConnectError`], typed and with what to do. A URL of a store that is not in this build is named so.
 pub async fn connect(url: &str) -> Result<Store, ConnectError> {
+    connect_as(url, Missing::Create).await
+}
+
+/// The same, but a SQLite file that is missing or holds no store is an error, and nothing is made: for
+/// who only looks, so that a mistyped path does not look like an empty store.
+///
+/// # Errors
+///
+/// [`ConnectError`] as [`connect`].
+pub async fn connect_existing(url: &str) -> Result<Store, ConnectError> {
+    connect_as(url, Missing::Refuse).await
+}
+
+/// What becomes of a store that is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Create,
+    Refuse,
+}
+
+#[cfg_attr(not(feature = "sqlite"), allow(unused_variables))]
+async fn connect_as(url: &str, missing: Missing) -> Result<Store, ConnectError> {
     match StoreUrl::parse(url)? {
         StoreUrl::Memory => Ok(Store::of("memory", MemorySerializer::new())),
         #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => open_sqlite(path).await,
+        StoreUrl::Sqlite(path) => open_sqlite(path, missing).await,
         #[cfg(not(feature = "sqlite"))]
         StoreUrl::Sqlite(_) => Err(InvalidUrl::NotInThisBuild {
             scheme: "sqlite".to_owned(),
@@ -135,8 +157,12 @@ pub async fn connect(url: &str) -> Result<Store, ConnectError> {
 }
 
 #[cfg(feature = "sqlite")]
-async fn open_sqlite(path: std::path::PathBuf) -> Result<Store, ConnectError> {
-    let open = move || aster_sqlite::SqliteSerializer::open(path);
+async fn open_sqlite(path: std::path::PathBuf, missing: Missing) -> Result<Store, ConnectError> {
+    let options = aster_sqlite::SqliteOptions {
+        create: missing == Missing::Create,
+        ..aster_sqlite::SqliteOptions::default()
+    };
+    let open = move || aster_sqlite::SqliteSerializer::open_with(path, options);
     let opened = match tokio::runtime::Handle::try_current() {
         Ok(runtime) => match runtime.spawn_blocking(open).await {
             Ok(opened) => opened,

@@ -51,12 +51,12 @@
 mod connect;
 mod url;
 
-pub use connect::{ConnectError, Store, connect};
+pub use connect::{ConnectError, Store, connect, connect_existing};
 pub use url::{InvalidUrl, SUPPORTED_URLS, StoreUrl};
 
 /// Leases, fences and the traits of a store.
 pub mod lease {
-    pub use crate::connect::{ConnectError, Store, connect};
+    pub use crate::connect::{ConnectError, Store, connect, connect_existing};
     pub use crate::url::InvalidUrl;
     pub use aster_lease::*;
 }

@@ -32,7 +32,7 @@ pub(crate) async fn revoke_lease(
     arguments: &RevokeArguments,
 ) -> Result<(), Failure> {
     let operator = context.identity()?.principal;
-    let serializer = context.connect().await?.serializer();
+    let serializer = context.connect_existing().await?.serializer();
     let (resource, epoch) = (&arguments.resource, arguments.epoch);
     let outcome = match arguments.hold_off {
         None => revoke(&*serializer, resource, &operator, epoch).await?,

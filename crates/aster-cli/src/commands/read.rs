@@ -63,7 +63,7 @@ impl Register {
 pub(crate) async fn get(context: &Context, arguments: &GetArguments) -> Result<(), Failure> {
     let register = match &arguments.resource {
         Some(resource) if !is_of_surrounding_run(resource) => {
-            let registers = context.connect().await?.registers()?;
+            let registers = context.connect_existing().await?.registers()?;
             match registers.read(resource).await? {
                 Some(register) => Register::new(
                     resource.clone(),
@@ -158,7 +158,7 @@ impl Row {
 }
 
 pub(crate) async fn inspect(context: &Context, resource: &ResourceName) -> Result<(), Failure> {
-    let serializer = context.connect().await?.serializer();
+    let serializer = context.connect_existing().await?.serializer();
     let row = Row::from(serializer.snapshot(resource).await?);
     context.output.answer(&row, |output| row.lines(output))
 }
@@ -169,7 +169,7 @@ struct Rows {
 }
 
 pub(crate) async fn list(context: &Context, arguments: &ListArguments) -> Result<(), Failure> {
-    let serializer = context.connect().await?.serializer();
+    let serializer = context.connect_existing().await?.serializer();
     let mut query = ListQuery {
         prefix: arguments.prefix.clone(),
         after: None,
@@ -213,7 +213,7 @@ struct Records {
 }
 
 pub(crate) async fn audit(context: &Context, arguments: &AuditArguments) -> Result<(), Failure> {
-    let audit = context.connect().await?.audit()?;
+    let audit = context.connect_existing().await?.audit()?;
     let query = AuditQuery {
         resource: arguments.resource.clone(),
         after: None,

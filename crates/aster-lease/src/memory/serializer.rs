@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 
 use super::MemorySerializer;
 use super::shard::{Register, Step, Terms};
-use crate::audit::{AuditEvent, AuditLog, AuditQuery, AuditRecord};
+use crate::audit::{AuditEvent, AuditLog, AuditQuery, AuditRecord, detail_of};
 use crate::entropy;
 use crate::error::SerializerError;
 use crate::registers::{RegisterError, RegisterValue, Registers};
@@ -231,7 +231,7 @@ fn audit_record(resource: &ResourceName, op: &LeaseOp, step: &Step) -> Option<Au
         epoch_current: step.epoch,
         holder,
         actor: Some(op.actor().to_owned()),
-        detail: None,
+        detail: detail_of(op),
         count: 1,
     })
 }
