@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
         /// What kind.
-        file_system: &'static str,
+        file_system: String,
     },
     /// A file with several names. SQLite would keep a journal under each, and they would not see each
     /// other's leases.

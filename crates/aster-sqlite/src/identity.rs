@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
+use crate::file_system::network_file_system;
 
 /// A file while the machine is up: enough to notice that a path names another one now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +129,7 @@ pub(crate) fn check_place(path: &Path) -> Result<(), OpenError> {
         source,
     };
     let directory = path.parent().unwrap_or(Path::new("/"));
-    if let Some(file_system) = network_file_system_of(directory).map_err(io)? {
+    if let Some(file_system) = network_file_system(directory).map_err(io)? {
         return Err(OpenError::NetworkFileSystem {
             path: path.to_owned(),
             file_system,
@@ -145,64 +146,5 @@ pub(crate) fn check_place(path: &Path) -> Result<(), OpenError> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io(error)),
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn network_file_system_of(directory: &Path) -> io::Result<Option<&'static str>> {
-    let kind = rustix::fs::statfs(directory)?.f_type;
-    // Magic numbers have 32 bits; the field's width and sign depend on the architecture.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::unnecessary_cast,
-        reason = "only the low 32 bits carry the magic number"
-    )]
-    Ok(network_file_system(kind as u32))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn network_file_system_of(_directory: &Path) -> io::Result<Option<&'static str>> {
-    Ok(None)
-}
-
-/// The name of a file system that several machines share, by the magic number of `statfs`.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-fn network_file_system(magic: u32) -> Option<&'static str> {
-    Some(match magic {
-        0x0000_6969 => "NFS",
-        0x0000_517B => "SMB",
-        0xFF53_4D42 => "CIFS",
-        0xFE53_4D42 => "SMB2",
-        0x5346_414F | 0x6B41_4653 => "AFS",
-        0x7375_7245 => "Coda",
-        0x0000_564C => "NCP",
-        0x0BD0_0BD0 => "Lustre",
-        0x4750_4653 => "GPFS",
-        0x00C3_6400 => "Ceph",
-        0x0102_1997 => "9P",
-        0x7461_636F => "OCFS2",
-        0x0116_1970 => "GFS2",
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::network_file_system;
-
-    #[test]
-    fn shared_file_systems_are_told_from_local_ones() {
-        for (magic, name) in [
-            (0x6969, "NFS"),
-            (0xFF53_4D42, "CIFS"),
-            (0xFE53_4D42, "SMB2"),
-        ] {
-            assert_eq!(network_file_system(magic), Some(name));
-        }
-        // ext4, tmpfs, xfs, btrfs, overlayfs
-        for magic in [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x794C_7630] {
-            assert_eq!(network_file_system(magic), None);
-        }
     }
 }

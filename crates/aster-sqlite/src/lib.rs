@@ -16,6 +16,7 @@ mod audit;
 mod connection;
 mod domain;
 mod error;
+mod file_system;
 mod gate;
 mod guard;
 mod identity;

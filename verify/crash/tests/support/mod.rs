@@ -1,9 +1,10 @@
 //! Mounting the disk.
 #![allow(
+    dead_code,
     unreachable_pub,
-    clippy::print_stderr,
-    reason = "says what was skipped"
+    reason = "each test file uses its own part of this"
 )]
+#![allow(clippy::print_stderr, reason = "says what was skipped")]
 
 use std::path::Path;
 
@@ -12,7 +13,12 @@ use fuser::{BackgroundSession, Config};
 
 /// `None`, with a word about it, where FUSE cannot be mounted.
 pub fn mount(disk: &VolatileDisk, at: &Path) -> Option<BackgroundSession> {
-    match fuser::spawn_mount(disk.clone(), at, &Config::default()) {
+    mount_as(disk, at, &Config::default())
+}
+
+/// The same with other options.
+pub fn mount_as(disk: &VolatileDisk, at: &Path, config: &Config) -> Option<BackgroundSession> {
+    match fuser::spawn_mount(disk.clone(), at, config) {
         Ok(session) => Some(session),
         Err(error) => {
             eprintln!("skipped: FUSE cannot be mounted here ({error}); run as root with /dev/fuse");
