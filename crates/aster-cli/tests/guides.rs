@@ -9,14 +9,15 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use support::{ASTER, Running, Sandbox, eventually, start};
 
 const RESOURCE: &str = "report/nightly";
 const STORE: &str = "export ASTER_STORE=sqlite:/var/lib/nightly-report/leases.db";
 
-/// Says that it has started, then waits until it is let go.
+/// Says that it has started, and by which shell, then waits until it is let go.
 const MAKE_REPORT: &str = "#!/bin/sh\n\
-    echo started >> \"$HOME/started\"\n\
+    echo $PPID >> \"$HOME/started\"\n\
     while ! [ -e \"$HOME/go\" ]; do sleep 0.02; done\n\
     echo 'all is well'\n";
 
@@ -122,6 +123,22 @@ fn a_cron_job_that_an_operator_ends_publishes_nothing() {
 
     job.finish().exits(76);
     home.aster(&["get", RESOURCE]).exits(1);
-    let left: Vec<_> = home.private_directories();
-    assert!(left.is_empty(), "temporary files stay: {left:?}");
+}
+
+/// What a lost lease does to the command, but with all the time that the shell needs.
+#[test]
+fn a_cron_job_that_is_told_to_end_leaves_no_temporary_file() {
+    let home = home();
+    let job = start_job(&home);
+    eventually("the job is at work", || jobs_at_work(&home) == 1);
+    let temporary = || home.private_directories();
+    assert!(temporary().iter().any(|path| path.is_file()));
+
+    // The shell leads the process group of the run.
+    let shell = fs::read_to_string(home.path("started")).unwrap();
+    let group = Pid::from_raw(shell.trim().parse().unwrap()).unwrap();
+    kill_process_group(group, Signal::TERM).unwrap();
+
+    job.finish().exits(143);
+    assert!(temporary().is_empty(), "stays: {:?}", temporary());
 }
