@@ -7,6 +7,7 @@
     reason = "an example shows what happens"
 )]
 
+// begin: uses
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +15,7 @@ use aster::lease::{
     AcquireOutcome, Fence, HighWaterMark, HighWaterRejection, LeaseHandle, LeaseOptions,
     LeaseSerializer, MemorySerializer, ResourceName,
 };
+// end: uses
 
 // begin: bucket
 /// Stands for something far away: a device, a service. The mark and the data change in one step.

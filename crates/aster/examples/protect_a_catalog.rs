@@ -7,14 +7,17 @@
     reason = "an example shows what happens"
 )]
 
+// begin: uses
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aster::lease::{
     AcquireOutcome, ExpectedRevision, FenceRejection, LeaseHandle, LeaseOptions, RegisterError,
     Registers,
 };
 use aster::sqlite::SqliteSerializer;
+// end: uses
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -23,7 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // begin: publish
     let worker_a = "worker-a"; // in real life: from the connection, the role, the identity file
-    let options = LeaseOptions::default();
+    // How long others wait if this process dies. Renewed every third of it, as long as it is held.
+    let options = LeaseOptions::with_ttl(Duration::from_secs(10));
     let outcome = LeaseHandle::acquire(store.clone(), "catalog/current", worker_a, options).await?;
     let lease_a = match outcome {
         AcquireOutcome::Granted(lease) => lease,

@@ -7,6 +7,7 @@
     reason = "an example shows what happens"
 )]
 
+// begin: uses
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ use aster::lease::{
     TransitionOutcome, TtlBounds, entropy, transition,
 };
 use async_trait::async_trait;
+// end: uses
 
 // begin: state
 /// Documents by name. Each has its lease row beside it, and one lock guards both.

@@ -7,12 +7,14 @@
     reason = "an example shows what happens"
 )]
 
+// begin: uses
 use std::error::Error;
 use std::sync::Arc;
 
 use aster::lease::{AcquireOutcome, FenceRejection, FencedError, LeaseHandle, LeaseOptions};
 use aster::sqlite::SqliteSerializer;
 use aster::sqlite::rusqlite::{self, Connection};
+// end: uses
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
