@@ -24,8 +24,6 @@ pub(crate) enum Durability {
     DurableCreate,
     /// The side file: a commit survives the process.
     Volatile,
-    /// The side file, made if it is missing.
-    VolatileCreate,
 }
 
 /// Opens `path`, switches it to a write-ahead log, and makes waiting for others bounded.
@@ -37,10 +35,7 @@ pub(crate) fn connect(
     // No URI flag: a path is a path, also one that begins with `file:`. The lock of a connection is
     // ours: each belongs to one thread at a time.
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if matches!(
-        durability,
-        Durability::DurableCreate | Durability::VolatileCreate
-    ) {
+    if durability == Durability::DurableCreate {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
     let mut connection = Connection::open_with_flags(path, flags)?;
@@ -50,7 +45,7 @@ pub(crate) fn connect(
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     let synchronous = match durability {
         Durability::Durable | Durability::DurableCreate => "FULL",
-        Durability::Volatile | Durability::VolatileCreate => "OFF",
+        Durability::Volatile => "OFF",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
     // On macOS an ordinary fsync does not reach the medium. Elsewhere this changes nothing.

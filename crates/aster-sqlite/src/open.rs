@@ -53,7 +53,7 @@ pub(crate) fn open(
     let found = facts_of(&path)?;
     let error = |error| open_error(&path, error);
     if !schema::exists(&connection).map_err(error)? {
-        create(&connection, &path, &side_path, &options, &found)?;
+        create(&connection, &path, &options, &found)?;
     }
     check_version(&connection, &path)?;
     let store = schema::load(&connection).map_err(|error| as_open_error(&path, error))?;
@@ -174,7 +174,7 @@ fn adopt_as(
         count: 1,
     };
     audit::insert(&transaction, &record, options.audit_records_max)?;
-    replace_side(&transaction, &mut store, &side::path_of(path), options)?;
+    replace_side(&transaction, &mut store, path, options)?;
     count_change(&transaction, &mut store)?;
     transaction.commit().map_err(storage)?;
     fold_journal(connection);
@@ -247,7 +247,6 @@ fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> 
 fn create(
     connection: &Connection,
     path: &Path,
-    side_path: &Path,
     options: &SqliteOptions,
     found: &FileFacts,
 ) -> Result<(), OpenError> {
@@ -267,7 +266,7 @@ fn create(
             side_id: [0; 16],
         };
         schema::create(&transaction, &store).map_err(storage)?;
-        replace_side(&transaction, &mut store, side_path, options)?;
+        replace_side(&transaction, &mut store, path, options)?;
         transaction.commit().map_err(storage)
     };
     made().map_err(|error| as_open_error(path, error))?;
@@ -301,11 +300,11 @@ fn name_clock(options: &SqliteOptions) -> Result<ClockName, OpenError> {
     })
 }
 
-/// Makes a new side file and names it in the main file. The caller commits.
+/// Makes a new side file beside the main file at `path` and names it there. The caller commits.
 pub(crate) fn replace_side(
     transaction: &Connection,
     store: &mut StoreRow,
-    side_path: &Path,
+    path: &Path,
     options: &SqliteOptions,
 ) -> Result<(), SerializerError> {
     let mut id: Id = [0; 16];
@@ -319,7 +318,7 @@ pub(crate) fn replace_side(
         authority: store.authority,
         sequence: store.sequence,
     };
-    side::create(side_path, options, id, witness)?;
+    side::create(path, options, id, witness)?;
     rows::raise_revisions(transaction)?;
     transaction
         .execute(
@@ -390,7 +389,7 @@ fn first_of_boot(
     let (transaction, mut store) = shared.begin(connection, TransactionBehavior::Immediate)?;
     // Somebody else may have replaced it while we waited.
     if is_lost && !known_side(shared, &store).is_ok_and(|side| side.is_sound()) {
-        replace_side(&transaction, &mut store, &shared.side_path, &shared.options)?;
+        replace_side(&transaction, &mut store, &shared.path, &shared.options)?;
     } else {
         rows::raise_revisions(&transaction)?;
     }

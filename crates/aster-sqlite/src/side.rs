@@ -141,11 +141,12 @@ pub(crate) fn witness(path: &Path, options: &SqliteOptions) -> Option<Witness> {
 /// Makes a new, empty side file in place of whatever is there. The caller holds the main write lock,
 /// so that no two processes do it at once.
 pub(crate) fn create(
-    path: &Path,
+    main: &Path,
     options: &SqliteOptions,
     id: Id,
     witness: Witness,
 ) -> Result<(), SerializerError> {
+    let path = &path_of(main);
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
@@ -159,6 +160,10 @@ pub(crate) fn create(
             _ => {}
         }
     }
+    make_like(main, path).map_err(|error| SerializerError::Storage {
+        message: format!("cannot make {path:?}: check the directory ({error})"),
+        source: Some(Box::new(error)),
+    })?;
     fill(path, options, id, witness).map_err(|error| match fault(&error) {
         Fault::Busy | Fault::Full | Fault::ReadOnly => storage(error),
         _ => SerializerError::Unavailable {
@@ -170,8 +175,20 @@ pub(crate) fn create(
     })
 }
 
+/// An empty file that the same users may write as the main file; SQLite gives its journals the same.
+fn make_like(main: &Path, path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, chown};
+
+    let like = std::fs::metadata(main)?;
+    std::fs::File::create_new(path)?.set_permissions(like.permissions())?;
+    // As far as we may: root can, and a member of the group can give it the group.
+    let _ = chown(path, None, Some(like.gid()));
+    let _ = chown(path, Some(like.uid()), None);
+    Ok(())
+}
+
 fn fill(path: &Path, options: &SqliteOptions, id: Id, witness: Witness) -> rusqlite::Result<()> {
-    let mut connection = connect(path, options, Durability::VolatileCreate)?;
+    let mut connection = connect(path, options, Durability::Volatile)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(TABLES)?;
     transaction.execute(

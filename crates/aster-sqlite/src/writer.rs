@@ -253,7 +253,7 @@ impl Writer {
         open::replace_side(
             &begun.transaction,
             &mut begun.store,
-            &shared.side_path,
+            &shared.path,
             &shared.options,
         )?;
         let store = begun.commit(shared)?;

@@ -59,6 +59,31 @@ async fn a_missing_side_file_costs_at_most_one_more_ttl() {
     assert_one_more_ttl(&store, &time).await;
 }
 
+/// Whoever may write the main file may write the side file, also after it was made anew.
+#[tokio::test]
+async fn the_side_file_has_the_mode_of_the_main_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let file = std::fs::File::create(&place.path).unwrap();
+    file.set_permissions(std::fs::Permissions::from_mode(0o660))
+        .unwrap();
+    drop(file);
+    for _ in 0..2 {
+        let store = place.open_at(&time);
+        let fence = acquire(&store, "catalog", "worker-a").await;
+        for suffix in ["-aster", "-aster-wal", "-wal"] {
+            let mut name = place.path.clone().into_os_string();
+            name.push(suffix);
+            let mode = std::fs::metadata(&name).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o660, "{name:?}");
+        }
+        release(&store, &fence).await.unwrap();
+        drop(store);
+        remove_side(&place);
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_side_file_is_replaced() {
     let place = Place::new();
