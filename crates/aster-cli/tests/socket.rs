@@ -159,3 +159,40 @@ fn many_commands_at_once_are_all_served() {
         "each write counted once: {register}"
     );
 }
+
+#[test]
+fn a_command_that_outlives_its_run_hears_that_the_lease_has_ended() {
+    let sandbox = Sandbox::new();
+    let late = |socket: &std::path::Path, arguments: &[&str]| {
+        let mut command = sandbox.command();
+        command
+            .env("ASTER_SOCKET", socket)
+            .env("ASTER_RESOURCE", support::CATALOG)
+            .arg("--json")
+            .args(arguments);
+        support::start(command).finish()
+    };
+    let (run, socket) = start(&sandbox);
+    publishes_after_all(&sandbox, run);
+    assert!(!socket.exists(), "the run has taken its socket with it");
+    // What a run that was killed together with its guard leaves behind: a socket that nobody listens at.
+    let orphan = sandbox.path("orphan");
+    drop(std::os::unix::net::UnixListener::bind(&orphan).unwrap());
+    for socket in [&socket, &orphan] {
+        for arguments in [
+            &["put", "late"][..],
+            &["get"],
+            &["get", support::CATALOG],
+            &["fence"],
+        ] {
+            let error = late(socket, arguments).exits(76).json_error();
+            assert_eq!(error["kind"], "lease_lost", "{arguments:?}: {error}");
+            let message = error["message"].as_str().unwrap();
+            assert!(
+                message.contains("has ended, and so has its lease"),
+                "{arguments:?}: {error}"
+            );
+        }
+    }
+    assert_ne!(sandbox.value(), "late");
+}

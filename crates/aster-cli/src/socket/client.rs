@@ -37,18 +37,31 @@ pub(crate) fn ask(
             ),
         )
     })?;
-    let answer = exchange(&path, request, body).map_err(|error| {
-        Failure::new(
+    let answer = exchange(&path, request, body).map_err(|error| no_answer(&error))?;
+    match answer {
+        (Answer::Failed { failure }, _) => Err(failure),
+        answer => Ok(answer),
+    }
+}
+
+/// A socket that is gone, or that nobody listens at, is that of a run that has ended: it cannot come back, and
+/// nobody gets a fence from it any more. Everything else may pass.
+fn no_answer(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(
+            FailureKind::LeaseLost,
+            format!(
+                "the run behind this command has ended, and so has its lease: stop the work \
+                 (nobody answers at {SOCKET_VARIABLE}: {error})"
+            ),
+        ),
+        _ => Failure::new(
             FailureKind::Unreachable,
             format!(
                 "no answer from the run behind {SOCKET_VARIABLE}: {error}; it may have ended, and then \
                  so has its lease"
             ),
-        )
-    })?;
-    match answer {
-        (Answer::Failed { failure }, _) => Err(failure),
-        answer => Ok(answer),
+        ),
     }
 }
 
