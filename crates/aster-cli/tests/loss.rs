@@ -385,9 +385,9 @@ fn a_put_outside_a_run_has_no_fence_to_use() {
     command
         .env("ASTER_SOCKET", sandbox.path("gone"))
         .args(["put", "x"]);
-    let finished = support::start(command).finish().exits(69);
+    let finished = support::start(command).finish().exits(76);
     assert!(
-        finished.stderr.contains("it may have ended"),
+        finished.stderr.contains("has ended, and so has its lease"),
         "{finished:?}"
     );
 }
