@@ -38,23 +38,13 @@ Environment:
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalOptions {
-    /// The store: sqlite:PATH or memory: [default: sqlite: in $XDG_DATA_HOME/aster/leases.db]
-    #[arg(
-        long,
-        value_name = "URL",
-        global = true,
-        env = "ASTER_STORE",
-        hide_env_values = true
-    )]
+    /// The store: sqlite:PATH or memory: [env: ASTER_STORE] [default: sqlite: in
+    /// $XDG_DATA_HOME/aster/leases.db]
+    #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
-    /// The file with this user's identity [default: $XDG_CONFIG_HOME/aster/identity]
-    #[arg(
-        long,
-        value_name = "PATH",
-        global = true,
-        env = "ASTER_IDENTITY",
-        hide_env_values = true
-    )]
+    /// The file with this user's identity [env: ASTER_IDENTITY] [default:
+    /// $XDG_CONFIG_HOME/aster/identity]
+    #[arg(long, value_name = "PATH", global = true)]
     pub(crate) identity: Option<PathBuf>,
     /// Print one JSON document on stdout, and errors as JSON on stderr
     #[arg(long, global = true)]
@@ -189,7 +179,7 @@ pub(crate) struct PutArguments {
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     /// Write only if the register is at this revision, or `none` if nothing was ever written
-    #[arg(long, value_name = "REVISION|none", value_parser = expected_revision)]
+    #[arg(long, value_name = "REVISION|none", value_parser = expected_revision, allow_negative_numbers = true)]
     pub(crate) expect: Option<ExpectedRevision>,
 }
 
@@ -266,12 +256,22 @@ pub(crate) struct RevokeArguments {
     /// The resource
     pub(crate) resource: ResourceName,
     /// Only if it is still at this epoch [default: whoever holds it now]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = epoch, allow_negative_numbers = true)]
     pub(crate) epoch: Option<u64>,
     /// Keep the old holder from acquiring for this long
     #[arg(long, value_name = "DURATION", value_parser = duration::positive, allow_hyphen_values = true)]
     pub(crate) hold_off: Option<Duration>,
 }
+
+fn epoch(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(epoch) if epoch > 0 => Ok(epoch),
+        _ => Err("not a number above 0".to_owned()),
+    }
+}
+
+/// The most records that one `audit` prints.
+const RECORDS_MAX: u16 = 1_000;
 
 const AUDIT_EXAMPLES: &str = "\
 Examples:
@@ -285,8 +285,15 @@ pub(crate) struct AuditArguments {
     /// Only of this resource
     pub(crate) resource: Option<ResourceName>,
     /// The newest N records
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit, allow_negative_numbers = true)]
     pub(crate) limit: u16,
+}
+
+fn limit(text: &str) -> Result<u16, String> {
+    match text.parse::<u16>() {
+        Ok(limit) if (1..=RECORDS_MAX).contains(&limit) => Ok(limit),
+        _ => Err(format!("not a number from 1 to {RECORDS_MAX}")),
+    }
 }
 
 const ID_EXAMPLES: &str = "\

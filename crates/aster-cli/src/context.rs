@@ -1,5 +1,6 @@
 //! What every command needs: how to print, which store, who acts.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use aster::StoreUrl;
@@ -19,11 +20,23 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(options: GlobalOptions) -> Self {
-        Self {
-            output: Output::new(options.json, options.color),
-            options,
+    /// Takes from the environment what the command line does not say. Read here and not by clap, which would show
+    /// an option as required in its errors when a variable sets it.
+    pub(crate) fn new(output: Output, mut options: GlobalOptions) -> Result<Self, Failure> {
+        if options.store.is_none() {
+            options.store = match variable("ASTER_STORE").map(OsString::into_string) {
+                Some(Ok(url)) => Some(url),
+                Some(Err(_)) => {
+                    let message = "ASTER_STORE is not UTF-8: a store's URL is";
+                    return Err(Failure::new(FailureKind::InvalidInput, message));
+                }
+                None => None,
+            };
         }
+        if options.identity.is_none() {
+            options.identity = variable("ASTER_IDENTITY").map(PathBuf::from);
+        }
+        Ok(Self { output, options })
     }
 
     pub(crate) fn identity(&self) -> Result<Identity, Failure> {
@@ -74,6 +87,11 @@ impl Context {
             _ => Ok(url),
         }
     }
+}
+
+/// An empty variable is one that is not set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 fn url_of(path: PathBuf) -> Result<String, Failure> {

@@ -2,7 +2,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `arguments` | the command line |
+//! | `arguments`, `usage` | the command line, and what is said when it is wrong |
 //! | `context`, `identity`, `locations` | which store, who acts, where things are |
 //! | `commands` | commands that ask once and print |
 //! | `run` | hold a lease while a command runs |
@@ -21,32 +21,34 @@ mod locations;
 mod output;
 mod run;
 mod socket;
+mod usage;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
 
-use arguments::{Arguments, ColorChoice, Command, InternalCommand, StoreCommand};
+use arguments::{Command, InternalCommand, StoreCommand};
 use commands::{inside, operate, read};
 use context::Context;
-use failure::{Failure, FailureKind};
+use failure::Failure;
 use output::Output;
 
 fn main() -> ExitCode {
     if InternalCommand::is_meant() {
         return internal();
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match usage::parse() {
         Ok(arguments) => arguments,
-        Err(error) => return usage(&error),
+        Err(error) => return usage::answer(&error),
     };
     start_log();
-    let context = Context::new(arguments.global);
-    match command(&context, &arguments.command) {
+    let output = Output::new(arguments.global.json, arguments.global.color);
+    let result = Context::new(output, arguments.global)
+        .and_then(|context| command(&context, &arguments.command));
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            context.output.failure(&failure);
+            output.failure(&failure);
             failure.exit_code()
         }
     }
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
 fn internal() -> ExitCode {
     let command = match InternalCommand::try_parse() {
         Ok(command) => command,
-        Err(error) => return usage(&error),
+        Err(error) => return usage::answer(&error),
     };
     let result = match &command {
         InternalCommand::Launch(arguments) => run::launch::launch(arguments),
@@ -71,29 +73,6 @@ fn internal() -> ExitCode {
             output::complain(&failure.message);
             failure.exit_code()
         }
-    }
-}
-
-/// Help and version are answers; everything else that clap has to say is bad usage.
-fn usage(error: &clap::Error) -> ExitCode {
-    let is_answer = matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    );
-    let wants_json = std::env::args_os()
-        .take_while(|argument| argument != "--")
-        .any(|argument| argument == "--json");
-    if is_answer || !wants_json {
-        let _ = error.print();
-    } else {
-        let text = error.to_string();
-        let advice = text.find("\n\nFor more information").unwrap_or(text.len());
-        let message = text[..advice].trim_start_matches("error: ").trim_end();
-        Output::new(true, ColorChoice::Never).failure(&Failure::new(FailureKind::Usage, message));
-    }
-    match is_answer {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(FailureKind::Usage.exit_code()),
     }
 }
 

@@ -365,3 +365,90 @@ fn completions_are_scripts_that_the_shell_takes() {
     }
     sandbox.aster(&["completions", "tcsh"]).exits(64);
 }
+
+#[test]
+fn wrong_usage_says_what_works() {
+    let sandbox = Sandbox::new();
+    for (arguments, tip) in [
+        (
+            &["run", "nc", "true"][..],
+            "put -- before the command: aster run nc -- true\n",
+        ),
+        (&["run", "true", "true"], "aster run true -- true\n"),
+        (
+            &["run", "--ttl", "5s", "-v", "nc", "sh", "-c", "exit 1"],
+            "put -- before the command: aster run --ttl 5s -v nc -- sh -c 'exit 1'\n",
+        ),
+        (&["run", "-x", "--", "true"], "aster run -- -x -- true\n"),
+        (
+            &["run", "-xyz", "--", "true"],
+            "aster run -- -xyz -- true\n",
+        ),
+        (&["run", "--", "-x", "true"], "aster run -- -x -- true\n"),
+        (&["run", "--", "-x"], "aster run -- -x -- CMD\n"),
+        (&["run", "--", "true"], "the resource stands before the --"),
+        (&["run", "--tll", "5s", "nc", "--", "true"], "'--ttl'"),
+        (&["get", "-x"], "use '-- -x'"),
+        (&["get", "run", "-x", "--", "y"], "use '-- -x'"),
+        (&["revoke", "nc", "--epoch", "-1"], "not a number above 0"),
+        (&["revoke", "nc", "--epoch", "0"], "not a number above 0"),
+        (&["revoke", "nc", "--epoch", "x"], "not a number above 0"),
+        (&["audit", "--limit", "-1"], "not a number from 1 to 1000"),
+        (&["put", "v", "--expect", "-1"], "write a revision from"),
+    ] {
+        let finished = sandbox.aster(arguments).exits(64);
+        assert!(finished.stderr.contains(tip), "{arguments:?}: {finished:?}");
+        // The environment sets both: neither is what is missing.
+        for option in ["--store", "--identity"] {
+            assert!(
+                !finished.stderr.contains(option),
+                "{arguments:?}: {finished:?}"
+            );
+        }
+    }
+    assert!(!sandbox.database().exists(), "nothing was created");
+}
+
+#[test]
+fn a_resource_that_begins_with_a_hyphen_can_be_named_everywhere() {
+    let sandbox = Sandbox::new();
+    for name in ["-x", "--verbose", "--"] {
+        // The command's own -- stays with the command.
+        let script = r#"aster put -- "$ASTER_RESOURCE $1 $2""#;
+        sandbox
+            .aster(&[
+                "run", "--ttl", "20s", "--", name, "--", "sh", "-c", script, "sh", "--", "-v",
+            ])
+            .exits(0);
+        let value = sandbox.aster(&["get", "--", name]).exits(0).stdout;
+        assert_eq!(value, format!("{name} -- -v"));
+        sandbox.aster(&["inspect", "--", name]).exits(0);
+        sandbox.aster(&["audit", "--", name]).exits(0);
+        sandbox.aster(&["revoke", "--", name]).exits(1);
+    }
+    // A -- after a resource belongs to the command.
+    let finished = sandbox
+        .aster(&["run", "nc", "--", "echo", "--", "x"])
+        .exits(0);
+    assert_eq!(finished.stdout, "-- x\n");
+}
+
+#[test]
+fn an_empty_variable_is_not_set() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command();
+    command
+        .env("ASTER_STORE", "")
+        .env("ASTER_IDENTITY", "")
+        .env_remove("XDG_DATA_HOME")
+        .env_remove("XDG_CONFIG_HOME")
+        .args(["run", CATALOG, "--", "true"]);
+    support::start(command).finish().exits(0);
+    assert!(sandbox.exists(".local/share/aster/leases.db"));
+    assert!(sandbox.exists(".config/aster/identity"));
+    let help = sandbox.aster(&["get", "--help"]).exits(0).stdout;
+    assert!(
+        help.contains("ASTER_STORE") && help.contains("ASTER_IDENTITY"),
+        "{help}"
+    );
+}
