@@ -143,12 +143,12 @@ HUP, INT, QUIT and TERM are passed on to the group; the lease is released when t
 pub(crate) struct RunArguments {
     /// What to hold the lease of: 1 to 512 bytes without control characters
     pub(crate) resource: ResourceName,
-    /// How long the lease outlives the last renewal: 30s, 1.5s, 500ms, 2m
+    /// How long the lease outlives the last renewal: 100ms to 24h, such as 500ms, 1.5s, 30s, 2m or 1h
     #[arg(long, default_value = "30s", value_parser = duration::ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Ttl,
     /// Time between TERM and KILL when the lease is lost, at most half the ttl [default: 5s or a quarter of
     /// the ttl, whichever is less]
-    #[arg(long, value_parser = duration::zero_or_more, allow_hyphen_values = true)]
+    #[arg(long, value_parser = duration::grace, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
     /// Say on stderr when the lease is acquired and released
     #[arg(long, short)]
@@ -258,8 +258,8 @@ pub(crate) struct RevokeArguments {
     /// Only if it is still at this epoch [default: whoever holds it now]
     #[arg(long, value_name = "N", value_parser = epoch, allow_negative_numbers = true)]
     pub(crate) epoch: Option<u64>,
-    /// Keep the old holder from acquiring for this long
-    #[arg(long, value_name = "DURATION", value_parser = duration::positive, allow_hyphen_values = true)]
+    /// Keep the old holder from acquiring for this long, at most 24h
+    #[arg(long, value_name = "DURATION", value_parser = duration::hold_off, allow_hyphen_values = true)]
     pub(crate) hold_off: Option<Duration>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aster::lease::Ttl;
+use aster::lease::{HOLD_OFF_MAX, TTL_MIN, Ttl, TtlBounds};
 
 /// The units, smallest first, in nanoseconds. `ms` stands before `m` and `s` so that it is tried first.
 const UNITS: [(&str, u128); 4] = [
@@ -15,38 +15,75 @@ const UNITS: [(&str, u128); 4] = [
 /// Text longer than this is no duration; it bounds the arithmetic below.
 const TEXT_BYTES_MAX: usize = 32;
 
-/// Why a text is not a duration that we accept.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// What is wrong with a text that is no duration, or not one that is accepted here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidDuration {
-    #[error("negative durations do not exist: write for example 30s")]
+    #[error("it is negative")]
     Negative,
-    #[error("the unit is missing or unknown: write for example 30s, 1.5s, 500ms, 2m or 1h")]
+    #[error("its unit is missing or unknown")]
     Unit,
-    #[error("not a decimal number before the unit: write for example 30s, 1.5s or 500ms")]
+    #[error("what stands before the unit is not a decimal number")]
     Number,
-    #[error("finer than a millisecond: durations are whole milliseconds")]
+    #[error("it is finer than a millisecond")]
     TooFine,
-    #[error("too large")]
+    #[error("it is too large")]
     TooLarge,
-    #[error("zero lasts no time: at least 1ms")]
+    #[error("it is zero")]
     Zero,
+    #[error("it is too short")]
+    TooShort,
 }
 
-/// A duration of at least a millisecond.
-pub(crate) fn positive(text: &str) -> Result<Duration, InvalidDuration> {
-    match zero_or_more(text)? {
+/// What is wrong, and what is accepted: for every refusal of an option the same.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{reason}: write a number with a unit, such as 500ms, 1.5s, 30s, 2m or 1h; whole milliseconds, {bounds}"
+)]
+pub(crate) struct Refused {
+    reason: InvalidDuration,
+    bounds: &'static str,
+}
+
+/// The bounds of a ttl, in words.
+const TTL_BOUNDS: &str = "100ms to 24h";
+
+/// A ttl that a store with its normal bounds accepts, as all stores that we open are.
+pub(crate) fn ttl(text: &str) -> Result<Ttl, Refused> {
+    let within_bounds = |duration: Duration| {
+        let ttl = Ttl::new(duration).map_err(|_| InvalidDuration::Zero)?;
+        match TtlBounds::default().check(ttl) {
+            Ok(()) => Ok(ttl),
+            Err(_) if duration < TTL_MIN => Err(InvalidDuration::TooShort),
+            Err(_) => Err(InvalidDuration::TooLarge),
+        }
+    };
+    let bounds = TTL_BOUNDS;
+    zero_or_more(text)
+        .and_then(within_bounds)
+        .map_err(|reason| Refused { reason, bounds })
+}
+
+/// How long a revoke keeps a holder out.
+pub(crate) fn hold_off(text: &str) -> Result<Duration, Refused> {
+    let within_bounds = |duration: Duration| match duration {
         Duration::ZERO => Err(InvalidDuration::Zero),
+        duration if duration > HOLD_OFF_MAX => Err(InvalidDuration::TooLarge),
         duration => Ok(duration),
-    }
+    };
+    let bounds = "1ms to 24h";
+    zero_or_more(text)
+        .and_then(within_bounds)
+        .map_err(|reason| Refused { reason, bounds })
 }
 
-/// A ttl. Whether the store accepts one of this length is the store's decision.
-pub(crate) fn ttl(text: &str) -> Result<Ttl, InvalidDuration> {
-    Ttl::new(positive(text)?).map_err(|_| InvalidDuration::TooFine)
+/// From TERM to KILL. How it goes with the ttl is not judged here.
+pub(crate) fn grace(text: &str) -> Result<Duration, Refused> {
+    let bounds = "0s to half the ttl";
+    zero_or_more(text).map_err(|reason| Refused { reason, bounds })
 }
 
 /// A whole number of milliseconds, `0s` included.
-pub(crate) fn zero_or_more(text: &str) -> Result<Duration, InvalidDuration> {
+fn zero_or_more(text: &str) -> Result<Duration, InvalidDuration> {
     let text = text.trim();
     if text.starts_with('-') {
         return Err(InvalidDuration::Negative);
@@ -130,8 +167,6 @@ mod tests {
     fn everything_else_is_refused_by_name() {
         use InvalidDuration::*;
         for (text, reason) in [
-            ("0s", Zero),
-            ("0.0ms", Zero),
             ("-1s", Negative),
             ("-0s", Negative),
             ("NaN", Unit),
@@ -154,7 +189,35 @@ mod tests {
             ("184467440737095516150ms", TooLarge),
             ("9999999999999999999999999999999999999999s", TooLarge),
         ] {
-            assert_eq!(positive(text), Err(reason), "{text}");
+            assert_eq!(zero_or_more(text), Err(reason), "{text}");
         }
+    }
+
+    #[test]
+    fn bounds_are_those_that_the_messages_name() {
+        use InvalidDuration::*;
+        for (text, reason) in [
+            ("100ms", None),
+            ("24h", None),
+            ("0s", Some(Zero)),
+            ("0.0ms", Some(Zero)),
+            ("99ms", Some(TooShort)),
+            ("86400001ms", Some(TooLarge)),
+        ] {
+            assert_eq!(ttl(text).err().map(|error| error.reason), reason, "{text}");
+        }
+        for (text, reason) in [
+            ("1ms", None),
+            ("24h", None),
+            ("0s", Some(Zero)),
+            ("86400001ms", Some(TooLarge)),
+        ] {
+            assert_eq!(
+                hold_off(text).err().map(|error| error.reason),
+                reason,
+                "{text}"
+            );
+        }
+        assert_eq!(grace("0s"), Ok(Duration::ZERO));
     }
 }

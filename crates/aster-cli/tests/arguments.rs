@@ -28,27 +28,32 @@ fn ttls_are_exact_or_refused() {
     let shortest = sandbox.aster(&["run", "--ttl", "100ms", CATALOG, "--", "true"]);
     assert!(matches!(shortest.code, Some(0 | 76)), "{shortest:?}");
     for (ttl, why) in [
-        ("0s", "zero"),
-        ("0", "unit"),
-        ("1ns", "number"),
-        ("0.5ms", "whole milliseconds"),
-        ("1.0005s", "whole milliseconds"),
+        ("0s", "it is zero"),
+        ("0", "unit is missing"),
+        ("1ns", "not a decimal number"),
+        ("0.5ms", "finer than a millisecond"),
+        ("1.0005s", "finer than a millisecond"),
         ("-1s", "negative"),
         ("NaN", "unit"),
         ("inf", "unit"),
-        ("30", "unit"),
-        ("", "unit"),
+        ("30", "unit is missing"),
+        ("", "unit is missing"),
         ("99999999999999999999999s", "too large"),
-        ("18446744073709551615ms", "outside"),
-        ("99ms", "outside"),
-        ("24.001h", "outside"),
+        ("18446744073709551615ms", "too large"),
+        ("99ms", "too short"),
+        ("24.001h", "too large"),
     ] {
         let argument = format!("--ttl={ttl}");
         let finished = sandbox
             .aster(&["run", &argument, CATALOG, "--", "touch", "ran"])
             .exits(64);
         assert!(finished.stderr.contains(why), "{ttl}: {finished:?}");
+        let accepted = "write a number with a unit, such as 500ms, 1.5s, 30s, 2m or 1h; \
+                        whole milliseconds, 100ms to 24h";
+        assert!(finished.stderr.contains(accepted), "{ttl}: {finished:?}");
     }
+    let help = sandbox.aster(&["run", "--help"]).exits(0).stdout;
+    assert!(help.contains("100ms to 24h"), "{help}");
     assert!(!sandbox.exists("ran"));
     let finished = sandbox
         .aster(&[
@@ -147,8 +152,11 @@ fn exit_codes_and_error_kinds_are_those_of_the_table() {
         (&["list", "--store", "leases.db"], 64, "invalid_input"),
         (&["list", "--store", "memory:x"], 64, "invalid_input"),
         (&["list", "--store", "grantor:ticket"], 64, "invalid_input"),
+        (&["run", "--ttl", "1ms", CATALOG, "--", "true"], 64, "usage"),
         (
-            &["run", "--ttl", "1ms", CATALOG, "--", "true"],
+            &[
+                "run", "--ttl", "2s", "--grace", "1.5s", CATALOG, "--", "true",
+            ],
             64,
             "invalid_input",
         ),
