@@ -199,7 +199,7 @@ Examples:
   aster get --json catalog/current
   aster run catalog/current -- sh -c 'aster get > old.txt'
 
-The value is printed byte for byte. The exit code is 1 if nothing was ever written.";
+The value is printed byte for byte; on a terminal, characters that would act on it are escaped. The exit code is 1 if nothing was ever written.";
 
 /// Print the register of a resource
 #[derive(Debug, Args)]

@@ -86,7 +86,7 @@ impl Output {
         let text = if self.json {
             failure_document(failure)
         } else {
-            format!("aster: {}", failure.message)
+            format!("aster: {}", lines_of(&failure.message))
         };
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
@@ -94,7 +94,7 @@ impl Output {
     /// A remark on stderr beside the result; left out with `--json`.
     pub(crate) fn remark(self, text: &str) {
         if !self.json {
-            let _ = writeln!(io::stderr().lock(), "aster: {text}");
+            let _ = writeln!(io::stderr().lock(), "aster: {}", lines_of(text));
         }
     }
 }
@@ -122,7 +122,7 @@ fn failure_document(failure: &Failure) -> String {
 
 /// Says something on stderr where there is no [`Output`] to ask how.
 pub(crate) fn complain(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "aster: {text}");
+    let _ = writeln!(io::stderr().lock(), "aster: {}", lines_of(text));
 }
 
 /// Writes to stdout as it is. A reader who has gone away (`| head`) is no failure.
@@ -135,17 +135,49 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Text from elsewhere, fit for one line of a terminal.
+/// Text from elsewhere, fit for one line of a terminal: nothing in it moves the cursor, ends the line, hides or
+/// turns the reading direction.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars()
-        .flat_map(|character| {
-            if character.is_control() {
-                character.escape_default().collect::<Vec<_>>()
-            } else {
-                vec![character]
-            }
+    escaped(text, |_| false)
+}
+
+/// The same for text of several lines.
+pub(crate) fn lines_of(text: &str) -> String {
+    escaped(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// A value as a terminal may show it; bytes that are no text as `\xff`.
+pub(crate) fn value_lines(value: &[u8]) -> String {
+    value
+        .utf8_chunks()
+        .map(|chunk| {
+            let invalid = chunk.invalid().escape_ascii();
+            format!("{}{invalid}", lines_of(chunk.valid()))
         })
         .collect()
+}
+
+fn escaped(text: &str, keep: impl Fn(char) -> bool) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if keep(character) || !acts_on_terminals(character) {
+            escaped.push(character);
+        } else {
+            escaped.extend(character.escape_default());
+        }
+    }
+    escaped
+}
+
+fn acts_on_terminals(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200b}'..='\u{200f}' // no width, marks of direction
+                | '\u{2028}'..='\u{202e}' // separators of lines, embeddings and overrides of direction
+                | '\u{2060}'..='\u{2069}' // no width, isolates of direction
+                | '\u{feff}'
+        )
 }
 
 /// Bytes as base64 with padding, for values that are not UTF-8.
@@ -188,5 +220,18 @@ mod tests {
     #[test]
     fn foreign_text_cannot_forge_a_line() {
         assert_eq!(one_line("a\nb\u{1b}[31m"), "a\\nb\\u{1b}[31m");
+        assert_eq!(
+            one_line("a\u{200b}\u{202e}b\u{2066}\u{feff}"),
+            r"a\u{200b}\u{202e}b\u{2066}\u{feff}"
+        );
+        // Letters of every script stay as they are.
+        assert_eq!(
+            one_line("žluťoučký kůň \\ 名前 שם"),
+            "žluťoučký kůň \\ 名前 שם"
+        );
+        assert_eq!(
+            value_lines(b"a\tb\n\x1b[2J\xff\xe2\x80\xae"),
+            "a\tb\n\\u{1b}[2J\\xff\\u{202e}"
+        );
     }
 }

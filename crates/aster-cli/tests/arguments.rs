@@ -460,3 +460,30 @@ fn an_empty_variable_is_not_set() {
         "{help}"
     );
 }
+
+#[test]
+fn names_that_turn_the_reading_direction_are_escaped_for_people_only() {
+    let sandbox = Sandbox::new();
+    let name = "pay/\u{202e}drowssap\u{200b}";
+    let shown = r"pay/\u{202e}drowssap\u{200b}";
+    let script = "aster fence && aster inspect -- \"$ASTER_RESOURCE\" && aster list && \
+                  aster run \"$ASTER_RESOURCE\" -- true; aster revoke -- \"$ASTER_RESOURCE\"; exit 0";
+    let run = sandbox.aster(&["run", "-v", name, "--", "sh", "-c", script]);
+    let audit = sandbox.aster(&["audit", name]).exits(0);
+    let again = sandbox.aster(&["revoke", name]).exits(1);
+    let get = sandbox.aster(&["get", name]).exits(1);
+    for text in [
+        &run.stdout,
+        &run.stderr,
+        &audit.stdout,
+        &again.stderr,
+        &get.stderr,
+    ] {
+        assert!(text.contains(shown), "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{200b}']), "{text}");
+    }
+    let counted = run.stdout.matches(shown).count();
+    assert_eq!(counted, 4, "fence, inspect, list, revoke: {run:?}");
+    let row = sandbox.aster(&["inspect", "--json", name]).exits(0).json();
+    assert_eq!(row["resource"], name);
+}

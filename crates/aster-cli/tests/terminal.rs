@@ -201,3 +201,23 @@ fn adopting_asks_on_a_terminal() {
     terminal.shows("get 0");
     terminal.ends();
 }
+
+#[test]
+fn a_value_does_not_act_on_the_terminal_that_shows_it() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .aster(&[
+            "run",
+            "x",
+            "--",
+            "aster",
+            "put",
+            "two\nlines \u{1b}[2J\u{202e}",
+        ])
+        .exits(0);
+    let terminal = Terminal::start(&sandbox, r#""$0" get x; "$0" get x | od -An -c"#);
+    terminal.shows(r"lines \u{1b}[2J\u{202e}");
+    // Everywhere else it is what it is.
+    terminal.shows("033");
+    terminal.ends();
+}

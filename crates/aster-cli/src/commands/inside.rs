@@ -13,6 +13,7 @@ use super::read::Register;
 use crate::arguments::PutArguments;
 use crate::context::Context;
 use crate::failure::{Failure, FailureKind};
+use crate::output::one_line;
 use crate::socket::client::{ask, unexpected};
 use crate::socket::frame::{Answer, BODY_BYTES_MAX, Request};
 
@@ -111,6 +112,9 @@ pub(crate) fn fence(context: &Context) -> Result<(), Failure> {
 fn lines(fence: &Fence) -> String {
     format!(
         "authority {}\nresource  {}\nepoch     {}\nholder    {}",
-        fence.authority, fence.resource, fence.epoch, fence.holder
+        fence.authority,
+        one_line(&fence.resource),
+        fence.epoch,
+        one_line(&fence.holder)
     )
 }

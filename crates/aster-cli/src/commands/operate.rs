@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::arguments::{AdoptArguments, Arguments, RevokeArguments};
 use crate::context::Context;
 use crate::failure::{Failure, FailureKind};
-use crate::output::print;
+use crate::output::{one_line, print};
 
 #[derive(Debug, Serialize)]
 struct Revoked {
@@ -25,6 +25,22 @@ struct Revoked {
     /// The epoch that was asked for or ended.
     epoch: Option<u64>,
     holder: Option<Principal>,
+}
+
+impl Revoked {
+    fn sentence(&self) -> String {
+        let resource = &self.resource;
+        match (self.epoch, &self.holder) {
+            (Some(epoch), Some(holder)) => {
+                format!("revoked {resource} at epoch {epoch} from {holder}")
+            }
+            (Some(epoch), None) if self.outcome == "revoked" => {
+                format!("revoked {resource} at epoch {epoch}")
+            }
+            (Some(epoch), None) => format!("epoch {epoch} of {resource} had ended already"),
+            (None, _) => format!("{resource} had changed hands meanwhile; nothing was revoked"),
+        }
+    }
 }
 
 pub(crate) async fn revoke_lease(
@@ -64,16 +80,7 @@ pub(crate) async fn revoke_lease(
     };
     context
         .output
-        .answer(&revoked, |_| match (revoked.epoch, &revoked.holder) {
-            (Some(epoch), Some(holder)) => {
-                format!("revoked {resource} at epoch {epoch} from {holder}")
-            }
-            (Some(epoch), None) if revoked.outcome == "revoked" => {
-                format!("revoked {resource} at epoch {epoch}")
-            }
-            (Some(epoch), None) => format!("epoch {epoch} of {resource} had ended already"),
-            (None, _) => format!("{resource} had changed hands meanwhile; nothing was revoked"),
-        })
+        .answer(&revoked, |_| one_line(&revoked.sentence()))
 }
 
 #[derive(Debug, Serialize)]

@@ -12,7 +12,7 @@ use crate::arguments::{AuditArguments, GetArguments, ListArguments};
 use crate::context::Context;
 use crate::duration::display;
 use crate::failure::{Failure, FailureKind};
-use crate::output::{Output, Style, base64, one_line, print};
+use crate::output::{Output, Style, base64, one_line, print, value_lines};
 use crate::socket::RESOURCE_VARIABLE;
 use crate::socket::client::surrounding_run;
 
@@ -85,11 +85,14 @@ pub(crate) async fn get(context: &Context, arguments: &GetArguments) -> Result<(
     if context.output.json {
         return context.output.answer(&register, |_| String::new());
     }
-    print(&register.bytes)?;
-    if io::stdout().is_terminal() && !register.bytes.ends_with(b"\n") {
-        print(b"\n")?;
+    if !io::stdout().is_terminal() {
+        return print(&register.bytes);
     }
-    Ok(())
+    let mut text = value_lines(&register.bytes);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    print(text.as_bytes())
 }
 
 fn is_of_surrounding_run(resource: &ResourceName) -> bool {
@@ -142,12 +145,15 @@ impl Row {
             false => output.paint(Style::Dim, &self.state()),
         };
         let mut lines = vec![
-            format!("resource  {}", output.paint(Style::Bold, &self.resource)),
+            format!(
+                "resource  {}",
+                output.paint(Style::Bold, &one_line(&self.resource))
+            ),
             format!("state     {state}"),
             format!("epoch     {}", self.epoch),
         ];
         if let Some(holder) = &self.holder {
-            lines.push(format!("holder    {holder}"));
+            lines.push(format!("holder    {}", one_line(holder)));
         }
         if let Some(ttl_ms) = self.ttl_ms {
             let ttl = display(std::time::Duration::from_millis(ttl_ms));
@@ -191,12 +197,12 @@ pub(crate) async fn list(context: &Context, arguments: &ListArguments) -> Result
         let width = rows
             .resources
             .iter()
-            .map(|row| row.resource.chars().count())
+            .map(|row| one_line(&row.resource).chars().count())
             .max();
         let width = width.unwrap_or(0).min(60);
         let line = |row: &Row| {
-            let name = output.paint(Style::Bold, &format!("{:width$}", row.resource.as_str()));
-            let holder = row.holder.as_deref().unwrap_or("-");
+            let name = output.paint(Style::Bold, &format!("{:width$}", one_line(&row.resource)));
+            let holder = one_line(row.holder.as_deref().unwrap_or("-"));
             format!("{name}  epoch {:<6}  {holder}  {}", row.epoch, row.state())
         };
         rows.resources
@@ -243,7 +249,7 @@ fn audit_line(record: &AuditRecord, output: Output) -> String {
     let mut line = format!("{}  {event}", utc(record.at_unix_ms));
     let mut add = |text: String| line.push_str(&format!("  {text}"));
     if let Some(resource) = &record.resource {
-        add(resource.to_string());
+        add(one_line(resource));
     }
     add(match record.epoch_carried {
         Some(carried) if carried != record.epoch_current => {
@@ -252,7 +258,7 @@ fn audit_line(record: &AuditRecord, output: Output) -> String {
         _ => format!("epoch {}", record.epoch_current),
     });
     if let Some(holder) = &record.holder {
-        add(format!("holder {holder}"));
+        add(format!("holder {}", one_line(holder)));
     }
     if let Some(actor) = &record.actor
         && record.holder.as_deref() != Some(actor)
