@@ -234,7 +234,7 @@ fn json_documents_have_their_fields() {
         "holder",
         "remaining_ms",
         "resource",
-        "revision",
+        "row_revision",
         "ttl_ms",
     ];
     assert_eq!(fields(&absent), row);

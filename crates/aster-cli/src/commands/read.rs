@@ -109,7 +109,8 @@ struct Row {
     holder: Option<Principal>,
     ttl_ms: Option<u64>,
     remaining_ms: Option<u64>,
-    revision: u64,
+    /// Not that of the register, which `get` calls `value_revision`.
+    row_revision: u64,
 }
 
 impl From<LeaseSnapshot> for Row {
@@ -123,7 +124,7 @@ impl From<LeaseSnapshot> for Row {
             holder: snapshot.holder,
             ttl_ms: snapshot.ttl.map(millis),
             remaining_ms: snapshot.remaining.map(millis),
-            revision: snapshot.revision,
+            row_revision: snapshot.revision,
         }
     }
 }
