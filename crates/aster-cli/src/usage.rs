@@ -9,7 +9,7 @@ use clap::{Error, Parser};
 
 use crate::arguments::{Arguments, ColorChoice, Command};
 use crate::failure::{Failure, FailureKind};
-use crate::output::{Output, one_line};
+use crate::output::{Output, one_line, quoted};
 
 /// A tip with a longer command line than this helps nobody.
 const TIP_WORDS_MAX: usize = 32;
@@ -135,21 +135,12 @@ fn shown(line: &[OsString]) -> String {
         line.iter()
             .skip(1)
             .take(TIP_WORDS_MAX)
-            .map(|word| quoted(word)),
+            .map(|word| quoted(&one_line(&word.to_string_lossy()))),
     );
     if line.len() > TIP_WORDS_MAX + 1 {
         words.push("…".to_owned());
     }
     words.join(" ")
-}
-
-fn quoted(word: &OsStr) -> String {
-    let text = one_line(&word.to_string_lossy());
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./,:=@%+".contains(&byte);
-    match !text.is_empty() && text.bytes().all(is_plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 /// Help and version are answers; everything else that clap has to say is bad usage.

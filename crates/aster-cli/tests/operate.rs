@@ -45,7 +45,12 @@ fn a_hold_off_keeps_the_revoked_holder_out_and_nobody_else() {
     let kept_out = sandbox
         .aster_as("a", &["run", CATALOG, "--", "touch", "ran"])
         .exits(75);
-    assert!(kept_out.stderr.contains("kept out"), "{kept_out:?}");
+    let why = "an operator revoked it and keeps this holder out for a while; \
+               `aster audit catalog/current` tells when";
+    assert!(kept_out.stderr.contains(why), "{kept_out:?}");
+    let trail = sandbox.aster(&["audit", CATALOG]).exits(0).stdout;
+    let revoke = trail.lines().find(|line| line.contains("revoked")).unwrap();
+    assert!(revoke.contains("held off for 600s"), "{trail}");
     let trail = sandbox.aster(&["--json", "audit", CATALOG]).exits(0);
     assert!(trail.stdout.contains("held off for 600s"), "{trail:?}");
     assert!(!sandbox.exists("ran"));

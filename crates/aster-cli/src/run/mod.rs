@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::duration::display;
 use crate::failure::{Failure, FailureKind, denied_kind};
 use crate::identity::Identity;
+use crate::output::quoted;
 use crate::socket::server::{PrivateDirectory, Server, Service};
 use group::Group;
 use guard::Guard;
@@ -91,6 +92,14 @@ fn denied(reason: DenyReason, snapshot: &LeaseSnapshot) -> Failure {
             };
             let epoch = snapshot.epoch;
             format!("{resource} is held by {holder} at epoch {epoch} ({left}): try again later")
+        }
+        (DenyReason::HeldOff, _) => {
+            let end_of_options = if resource.starts_with('-') { "-- " } else { "" };
+            format!(
+                "{resource} was not granted: an operator revoked it and keeps this holder out for a while; \
+                 `aster audit {end_of_options}{}` tells when",
+                quoted(resource)
+            )
         }
         _ => format!("{resource} was not granted: {reason}"),
     };
