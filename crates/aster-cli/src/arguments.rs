@@ -31,7 +31,8 @@ fn after_help() -> String {
 const ENVIRONMENT: &str = "\
 Environment:
   ASTER_STORE, ASTER_IDENTITY  as --store and --identity
-  ASTER_LOG                    error, warn (the default), info, debug or trace: what is logged to stderr
+  ASTER_LOG                    what is logged to stderr: error, warn (the
+                               default), info, debug or trace
   ASTER_SOCKET, ASTER_RESOURCE set by `run` for its command";
 
 /// Options of every command.
@@ -90,7 +91,7 @@ pub(crate) enum Command {
     /// Watch a takeover, with real processes on a real SQLite file
     Demo(DemoArguments),
     /// Operate on the store itself
-    #[command(subcommand)]
+    #[command(subcommand, after_help = STORE_EXAMPLES)]
     Store(StoreCommand),
     /// Print a shell's completion script
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -127,15 +128,16 @@ Examples:
   aster run --ttl 10s nightly/report -- ./report.sh --fast
   aster run catalog/current -- sh -c 'make-catalog | aster put -'
 
-The command gets ASTER_SOCKET and ASTER_RESOURCE, through which `aster put`, `aster get` and `aster fence`
-reach this run, and runs in a process group of its own. When the lease is lost the group gets TERM and,
-after the grace, KILL, so that it is gone before the ttl is over and anyone else can be granted; the exit
-code is then 76. A revoke ends the ownership at once, and the run hears of it at its next renewal or
-rejected write. If the run itself is killed or stopped, the group is killed too, as far as it is in the group
+The command gets ASTER_SOCKET and ASTER_RESOURCE, through which `aster put`, `aster get` and `aster fence` \
+reach this run, and runs in a process group of its own. When the lease is lost the group gets TERM and, \
+after the grace, KILL, so that it is gone before the ttl is over and anyone else can be granted; the exit \
+code is then 76. A revoke ends the ownership at once, and the run hears of it at its next renewal or \
+rejected write. If the run itself is killed or stopped, the group is killed too, as far as it is in the group \
 still.
 
-If the resource is held by another, the command does not start and the exit code is 75.
-HUP, INT, QUIT and TERM are passed on to the group; the lease is released when the command is gone.";
+If the resource is held by another, the command does not start and the exit code is 75. \
+HUP, INT, QUIT and TERM are passed on to the group; the lease is released when the command is gone. A signal that \
+was ignored when the run was started stays ignored, as INT in background jobs of scripts.";
 
 /// Hold a lease while a command runs
 #[derive(Debug, Args)]
@@ -165,7 +167,7 @@ Examples (inside `aster run`):
   aster put --file catalog.json --expect 4
   aster put --expect none first-version
 
-The write happens only if this run still owns the resource when it reaches the store; otherwise the exit code
+The write happens only if this run still owns the resource when it reaches the store; otherwise the exit code \
 is 76 and nothing has changed. Without --expect it replaces whatever is there.";
 
 /// Write the register of the resource, inside a run
@@ -214,7 +216,7 @@ Examples (inside `aster run`):
   aster fence
   aster fence --json
 
-For a command that protects something of its own: the resource has to check this fence in the same atomic step
+For a command that protects something of its own: the resource has to check this fence in the same atomic step \
 as the write. Fetch it immediately before each protected action. The exit code is 76 once the lease is lost.";
 
 const INSPECT_EXAMPLES: &str = "\
@@ -306,7 +308,7 @@ Examples:
   aster demo
   aster demo --unfenced
 
-A worker is stopped with a write on its way, another takes over, the first one continues. The exit code is 0
+A worker is stopped with a write on its way, another takes over, the first one continues. The exit code is 0 \
 only if all of what is announced was observed: the late write was rejected, or with --unfenced did its damage.";
 
 /// Watch a takeover, with real processes on a real SQLite file
@@ -317,6 +319,11 @@ pub(crate) struct DemoArguments {
     #[arg(long)]
     pub(crate) unfenced: bool,
 }
+
+const STORE_EXAMPLES: &str = "\
+Examples:
+  aster store adopt
+  aster store adopt --yes sqlite:/var/lib/restored.db";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
@@ -329,7 +336,7 @@ Examples:
   aster store adopt --yes
   aster store adopt sqlite:/var/lib/restored.db
 
-A file that was copied or restored from a backup may have gone back in time, so it is refused. Adopting it makes
+A file that was copied or restored from a backup may have gone back in time, so it is refused. Adopting it makes \
 every lease in it free and every fence that it ever issued invalid. The registers stay.";
 
 /// Give a store that was restored or copied a new authority

@@ -90,7 +90,7 @@ impl Context {
 }
 
 /// An empty variable is one that is not set.
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 

@@ -70,7 +70,8 @@ impl FailureKind {
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the answer is no (nothing written yet, nobody holds it, another revision is there)
+    1  the answer is no (nothing written yet, nobody holds it, another
+       revision is there)
    64  usage or bad input
    69  the store cannot be reached, or is too busy
    70  a bug in aster
@@ -79,7 +80,8 @@ Exit codes:
    76  the lease was lost, or the resource rejected the write
    77  not authorized
    78  the store refuses until an operator acts
-  With `run`: the child's own code, 128 + N if signal N ended it, 126 or 127 if it could not start.";
+  With `run`: the child's own code, 128 + N if signal N ended it, 126 or 127
+  if it could not start.";
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ use clap::Parser;
 use arguments::{Command, InternalCommand, StoreCommand};
 use commands::{inside, operate, read};
 use context::Context;
-use failure::Failure;
+use failure::{Failure, FailureKind};
 use output::Output;
 
 fn main() -> ExitCode {
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage::answer(&error),
     };
-    start_log();
     let output = Output::new(arguments.global.json, arguments.global.color);
-    let result = Context::new(output, arguments.global)
+    let result = start_log()
+        .and_then(|()| Context::new(output, arguments.global))
         .and_then(|context| command(&context, &arguments.command));
     match result {
         Ok(code) => ExitCode::from(code),
@@ -78,16 +78,24 @@ fn internal() -> ExitCode {
 
 /// `ASTER_LOG=debug` writes what the library does to stderr. Only warnings otherwise: a fence from the
 /// future is one that an operator should see.
-fn start_log() {
-    let level = std::env::var("ASTER_LOG")
-        .ok()
-        .and_then(|level| level.parse::<tracing::Level>().ok())
-        .unwrap_or(tracing::Level::WARN);
+fn start_log() -> Result<(), Failure> {
+    let level = match context::variable("ASTER_LOG") {
+        None => tracing::Level::WARN,
+        Some(level) => {
+            let level = level.to_string_lossy();
+            level.parse().map_err(|_| {
+                let message =
+                    format!("ASTER_LOG is {level}: write error, warn, info, debug or trace");
+                Failure::new(FailureKind::Usage, message)
+            })?
+        }
+    };
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
+    Ok(())
 }
 
 fn command(context: &Context, command: &Command) -> Result<u8, Failure> {

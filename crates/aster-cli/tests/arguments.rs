@@ -335,6 +335,7 @@ fn help_has_the_exit_codes_and_examples_for_each_command() {
         &["audit"],
         &["id"],
         &["demo"],
+        &["store"],
         &["store", "adopt"],
         &["completions"],
     ] {
@@ -342,11 +343,53 @@ fn help_has_the_exit_codes_and_examples_for_each_command() {
         arguments.push("--help");
         let help = sandbox.aster(&arguments).exits(0).stdout;
         assert!(help.contains("Examples"), "{command:?}: {help}");
+        assert_eq!(ragged(&help), None, "{command:?}: {help}");
     }
     let version = sandbox.aster(&["--version"]).exits(0).stdout;
     assert_eq!(version, format!("aster {}\n", env!("CARGO_PKG_VERSION")));
     // Nobody asked for anything: that is usage, not success.
     sandbox.aster::<&str>(&[]).exits(64);
+}
+
+/// A line that was broken by hand in a text that is wrapped to the terminal anyway: its next word had room.
+fn ragged(help: &str) -> Option<&str> {
+    const WIDTH: usize = 100; // clap's, where there is no terminal
+    let footer: Vec<_> = help
+        .lines()
+        .skip_while(|line| !line.starts_with("Examples"))
+        .collect();
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with([' ', 'E']);
+    footer.windows(2).find_map(|pair| {
+        let word = pair[1].split(' ').next()?;
+        let had_room = pair[0].chars().count() + 1 + word.chars().count() <= WIDTH;
+        (is_prose(pair[0]) && is_prose(pair[1]) && had_room).then_some(pair[0])
+    })
+}
+
+#[test]
+fn nonsense_in_the_log_variable_is_usage() {
+    let sandbox = Sandbox::new();
+    for (level, code) in [
+        ("", 0),
+        ("debug", 0),
+        ("WARN", 0),
+        ("loud", 64),
+        ("aster=debug", 64),
+    ] {
+        let mut command = sandbox.command();
+        command.env("ASTER_LOG", level).args(["id", "--json"]);
+        let finished = support::start(command).finish().exits(code);
+        if code != 0 {
+            let error = finished.json_error();
+            assert_eq!(error["kind"], "usage");
+            assert!(
+                error["message"]
+                    .as_str()
+                    .unwrap()
+                    .contains("info, debug or trace")
+            );
+        }
+    }
 }
 
 #[test]

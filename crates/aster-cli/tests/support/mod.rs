@@ -178,7 +178,13 @@ impl Sandbox {
         // a run honours that; here each one starts with the signals' defaults.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP,INT,QUIT,TERM,USR1,USR2", ASTER]);
-        for variable in ["ASTER_SOCKET", "ASTER_RESOURCE", "ASTER_LOG", "NO_COLOR"] {
+        for variable in [
+            "ASTER_SOCKET",
+            "ASTER_RESOURCE",
+            "ASTER_LOG",
+            "COLUMNS",
+            "NO_COLOR",
+        ] {
             command.env_remove(variable);
         }
         command
