@@ -24,7 +24,13 @@ impl Context {
     /// an option as required in its errors when a variable sets it.
     pub(crate) fn new(output: Output, mut options: GlobalOptions) -> Result<Self, Failure> {
         if options.store.is_none() {
-            options.store = match variable("ASTER_STORE").map(OsString::into_string) {
+            options.store = match std::env::var_os("ASTER_STORE").map(OsString::into_string) {
+                // The default store instead would silently be another lock than the others'.
+                Some(Ok(url)) if url.is_empty() => {
+                    let message = "ASTER_STORE is set and empty: name a store, or unset it for the \
+                                   default one";
+                    return Err(Failure::new(FailureKind::InvalidInput, message));
+                }
                 Some(Ok(url)) => Some(url),
                 Some(Err(_)) => {
                     let message = "ASTER_STORE is not UTF-8: a store's URL is";

@@ -18,7 +18,8 @@ pub(crate) enum FailureKind {
     NothingWritten,
     /// The answer is no: nobody holds it.
     NotHeld,
-    /// The answer is no: the register is at another revision than expected.
+    /// The answer is no: the register is at another revision than expected, or the resource at another
+    /// epoch.
     Conflict,
     /// The answer is no: not everything that was announced was observed.
     NotObserved,
@@ -42,6 +43,8 @@ pub(crate) enum FailureKind {
     WriteRejected,
     /// Not authorized.
     Unauthorized,
+    /// An operator's revoke keeps this holder out for now.
+    HeldOff,
     /// The store refuses until an operator acts.
     StoreRefused,
 }
@@ -60,7 +63,7 @@ impl FailureKind {
             FailureKind::Storage => 74,
             FailureKind::Denied => 75,
             FailureKind::LeaseLost | FailureKind::WriteRejected => 76,
-            FailureKind::Unauthorized => 77,
+            FailureKind::Unauthorized | FailureKind::HeldOff => 77,
             FailureKind::StoreRefused => 78,
         }
     }
@@ -78,7 +81,7 @@ Exit codes:
    74  I/O or storage failed
    75  denied: held by another, try later
    76  the lease was lost, or the resource rejected the write
-   77  not authorized
+   77  not authorized, or kept out by a revoke for now
    78  the store refuses until an operator acts
   With `run`: the child's own code, 128 + N if signal N ended it, 126 or 127
   if it could not start.";
@@ -131,6 +134,8 @@ pub(crate) fn denied_kind(reason: DenyReason) -> FailureKind {
     match reason {
         DenyReason::Unauthorized => FailureKind::Unauthorized,
         DenyReason::NotHeld => FailureKind::NotHeld,
+        DenyReason::HeldOff => FailureKind::HeldOff,
+        DenyReason::EpochMismatch => FailureKind::Conflict,
         _ => FailureKind::Denied,
     }
 }

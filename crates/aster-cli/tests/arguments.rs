@@ -485,11 +485,22 @@ fn a_resource_that_begins_with_a_hyphen_can_be_named_everywhere() {
 }
 
 #[test]
-fn an_empty_variable_is_not_set() {
+fn an_empty_store_variable_is_refused_and_an_empty_identity_is_not_set() {
     let sandbox = Sandbox::new();
+    // The default store instead would silently be another lock than the one that was meant.
     let mut command = sandbox.command();
     command
         .env("ASTER_STORE", "")
+        .args(["run", CATALOG, "--", "touch", "ran"]);
+    let refused = support::start(command).finish().exits(64);
+    assert!(
+        refused.stderr.contains("ASTER_STORE is set and empty"),
+        "{refused:?}"
+    );
+    assert!(!sandbox.exists("ran"));
+    let mut command = sandbox.command();
+    command
+        .env_remove("ASTER_STORE")
         .env("ASTER_IDENTITY", "")
         .env_remove("XDG_DATA_HOME")
         .env_remove("XDG_CONFIG_HOME")

@@ -391,3 +391,28 @@ fn a_put_outside_a_run_has_no_fence_to_use() {
         "{finished:?}"
     );
 }
+
+/// A command that ends before its run has heard of the revoke did not end under the lease.
+#[test]
+fn a_command_that_ends_after_its_lease_was_revoked_is_no_success() {
+    let sandbox = Sandbox::new();
+    let script = format!("aster revoke {CATALOG} && exit 0");
+    let finished = sandbox.run_script("a", "10m", &script).finish().exits(76);
+    assert!(
+        finished.stderr.contains("had ended before the command did"),
+        "{finished:?}"
+    );
+    assert!(!finished.stderr.contains("released"), "{finished:?}");
+}
+
+/// However long the ttl is, a revoke ends the command soon.
+#[test]
+fn a_revoke_is_heard_of_long_before_a_third_of_a_long_ttl() {
+    let sandbox = Sandbox::new();
+    let script = format!("{}; exec sleep 600", tell_pid("pid"));
+    let run = sandbox.run_script("a", "1h", &script);
+    sandbox.wait_for("pid");
+    sandbox.aster_as("operator", &["revoke", CATALOG]).exits(0);
+    // It would be twenty minutes; the test waits for one.
+    run.finish().exits(76);
+}

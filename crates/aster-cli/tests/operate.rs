@@ -44,7 +44,7 @@ fn a_hold_off_keeps_the_revoked_holder_out_and_nobody_else() {
     run.finish().exits(76);
     let kept_out = sandbox
         .aster_as("a", &["run", CATALOG, "--", "touch", "ran"])
-        .exits(75);
+        .exits(77);
     let why = "an operator revoked it and keeps this holder out for a while; \
                `aster audit catalog/current` tells when";
     assert!(kept_out.stderr.contains(why), "{kept_out:?}");
@@ -59,7 +59,7 @@ fn a_hold_off_keeps_the_revoked_holder_out_and_nobody_else() {
         .exits(0);
     sandbox
         .aster_as("a", &["run", CATALOG, "--", "true"])
-        .exits(75);
+        .exits(77);
     for hold_off in ["0s", "-1s", "25h", "1.0001s"] {
         let argument = format!("--hold-off={hold_off}");
         let finished = sandbox.aster(&["revoke", CATALOG, &argument]).exits(64);

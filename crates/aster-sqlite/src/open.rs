@@ -101,14 +101,9 @@ pub(crate) fn adopt(
 ) -> Result<Adopted, OpenError> {
     let path = resolve(path)?;
     check_place(&path)?;
-    if facts(&path).is_err() {
-        return Err(OpenError::Missing { path });
-    }
+    check_exists(&path)?;
     let connection = connect_main(&path, options, Durability::Durable)?;
     let found = facts_of(&path)?;
-    if !schema::exists(&connection).map_err(|error| open_error(&path, error))? {
-        return Err(OpenError::NoStore { path });
-    }
     check_version(&connection, &path)?;
     let authority = aster_lease::entropy::authority(&*options.entropy)?;
     adopt_as(&connection, &path, operator, options, &found, authority)

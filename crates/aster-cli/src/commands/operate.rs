@@ -3,6 +3,8 @@
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
+use std::time::Duration;
+
 use aster::StoreUrl;
 use aster::lease::{
     Authority, Principal, ResourceName, RevokeOutcome, revoke, revoke_with_hold_off,
@@ -14,6 +16,7 @@ use serde::Serialize;
 
 use crate::arguments::{AdoptArguments, Arguments, RevokeArguments};
 use crate::context::Context;
+use crate::duration::display;
 use crate::failure::{Failure, FailureKind};
 use crate::output::{one_line, print};
 
@@ -25,19 +28,29 @@ struct Revoked {
     /// The epoch that was asked for or ended.
     epoch: Option<u64>,
     holder: Option<Principal>,
+    /// How long the old holder is kept out by this revoke.
+    hold_off_ms: Option<u64>,
 }
 
 impl Revoked {
     fn sentence(&self) -> String {
         let resource = &self.resource;
+        let kept_out = self.hold_off_ms.map_or_else(String::new, |ms| {
+            format!(
+                ", who is kept out for {}",
+                display(Duration::from_millis(ms))
+            )
+        });
         match (self.epoch, &self.holder) {
             (Some(epoch), Some(holder)) => {
-                format!("revoked {resource} at epoch {epoch} from {holder}")
+                format!("revoked {resource} at epoch {epoch} from {holder}{kept_out}")
             }
             (Some(epoch), None) if self.outcome == "revoked" => {
-                format!("revoked {resource} at epoch {epoch}")
+                format!("revoked {resource} at epoch {epoch} from its holder{kept_out}")
             }
-            (Some(epoch), None) => format!("epoch {epoch} of {resource} had ended already"),
+            (Some(epoch), None) => {
+                format!("epoch {epoch} of {resource} had ended already; nothing was changed")
+            }
             (None, _) => format!("{resource} had changed hands meanwhile; nothing was revoked"),
         }
     }
@@ -62,12 +75,16 @@ pub(crate) async fn revoke_lease(
             outcome: "revoked",
             epoch: Some(epoch),
             holder,
+            hold_off_ms: arguments
+                .hold_off
+                .and_then(|hold_off| u64::try_from(hold_off.as_millis()).ok()),
         },
         RevokeOutcome::AlreadyEnded => Revoked {
             resource: resource.clone(),
             outcome: "already_ended",
             epoch,
             holder: None,
+            hold_off_ms: None,
         },
         RevokeOutcome::NotHeld => {
             let message = format!("nobody holds {resource}");

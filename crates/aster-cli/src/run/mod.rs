@@ -22,14 +22,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aster::lease::{AcquireOutcome, DenyReason, LeaseHandle, LeaseSnapshot, Store};
+use aster::lease::{
+    AcquireOutcome, DenyReason, ErrorKind, LeaseHandle, LeaseSnapshot, ReleaseOutcome, Store,
+};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::arguments::RunArguments;
 use crate::context::Context;
 use crate::duration::display;
-use crate::failure::{Failure, FailureKind, denied_kind};
+use crate::failure::{Failure, FailureKind, denied_kind, sentence};
 use crate::identity::Identity;
 use crate::output::quoted;
 use crate::socket::server::{PrivateDirectory, Server, Service};
@@ -224,6 +226,18 @@ impl Run<'_> {
         Ok(end)
     }
 
+    /// The command ended by itself, but not under the lease.
+    fn ended_before(&self, lease: &LeaseHandle, why: &str) -> Failure {
+        Failure::new(
+            FailureKind::LeaseLost,
+            format!(
+                "the lease of {} at epoch {} had ended before the command did: {why}",
+                lease.resource(),
+                lease.epoch()
+            ),
+        )
+    }
+
     /// Releases, now that the command is gone, and says how it went.
     async fn conclude(
         &self,
@@ -238,7 +252,13 @@ impl Run<'_> {
                  it is free when its time is over"
             )),
             _ => match lease.release().await {
+                Ok(ReleaseOutcome::AlreadyEnded) => {
+                    return Err(self.ended_before(lease, "it was revoked or taken over"));
+                }
                 Ok(_) => self.remark(&format!("released {resource}")),
+                Err(error) if error.kind() == ErrorKind::Stop => {
+                    return Err(self.ended_before(lease, &sentence(&error)));
+                }
                 Err(error) => self.context.output.remark(&format!(
                     "{resource} could not be released and is free when its time is over: {error}"
                 )),

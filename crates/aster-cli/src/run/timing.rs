@@ -24,6 +24,8 @@ const RESERVE_PARTS: u32 = 10;
 const MARGIN_PARTS: u32 = 1_000;
 /// How often a renewal can fail before the self-limit.
 const RENEWALS: u32 = 3;
+/// A run hears of a revoke at its next renewal, so it renews at least this often, however long the ttl.
+const RENEW_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// The grace when the serializer has said no already, so that another may own the resource now.
 const GRACE_WHEN_FENCED_MAX: Duration = Duration::from_secs(1);
 
@@ -62,7 +64,8 @@ impl Timing {
         let holder_margin = self.grace + self.reserve;
         LeaseOptions {
             ttl: self.ttl,
-            renew_interval: self.ttl.saturating_sub(holder_margin) / RENEWALS,
+            renew_interval: (self.ttl.saturating_sub(holder_margin) / RENEWALS)
+                .min(RENEW_INTERVAL_MAX),
             holder_margin,
         }
     }
