@@ -34,15 +34,8 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Milliseconds since 1970 on the wall clock, for the audit trail that people read. No decision
     /// depends on it.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "this is where the audit's wall clock comes in"
-    )]
     fn unix_ms(&self) -> u64 {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(0, |since| {
-            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-        })
+        wall_unix_ms()
     }
 }
 
@@ -112,4 +105,17 @@ pub fn boot_time() -> Duration {
     use std::time::Instant;
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     ORIGIN.get_or_init(Instant::now).elapsed()
+}
+
+/// Milliseconds since 1970 on the wall clock. It stands in audit records and decides nothing.
+#[must_use]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this is where the audit's wall clock comes in"
+)]
+pub fn wall_unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }

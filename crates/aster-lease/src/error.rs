@@ -103,6 +103,15 @@ impl SerializerError {
     }
 }
 
+impl From<EntropyError> for SerializerError {
+    fn from(error: EntropyError) -> Self {
+        SerializerError::Storage {
+            message: error.to_string(),
+            source: Some(error.into()),
+        }
+    }
+}
+
 impl From<InvalidInput> for SerializerError {
     fn from(invalid: InvalidInput) -> Self {
         SerializerError::Rule(invalid.into())

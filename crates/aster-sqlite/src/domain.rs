@@ -3,7 +3,7 @@
 //! A clock is named by the boot id and by the offset that a time namespace adds to it. What cannot be
 //! named is private to the process that reads it; others judge its rows by watching.
 
-use aster_lease::clock::boot_time;
+use aster_lease::clock::{boot_time, wall_unix_ms};
 
 /// A clock that several processes may share, by name. What stands before the first `/` names the
 /// boot: clocks of one boot have seen no power loss between them.
@@ -49,16 +49,8 @@ impl StoreTime for BootTime {
         u64::try_from(boot_time().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "for audit records; it decides nothing"
-    )]
     fn wall_unix_ms(&self) -> u64 {
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .ok()
-            .and_then(|since| u64::try_from(since.as_millis()).ok())
-            .unwrap_or(0)
+        wall_unix_ms()
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn open(
     let connection = connect_main(&path, &options, durability)?;
     let found = facts_of(&path)?;
     let error = |error| open_error(&path, error);
-    if !schema::exists(&connection).map_err(error)? {
+    if options.create && !schema::exists(&connection).map_err(error)? {
         create(&connection, &path, &options, &found)?;
     }
     check_version(&connection, &path)?;
@@ -303,12 +303,7 @@ pub(crate) fn replace_side(
     options: &SqliteOptions,
 ) -> Result<(), SerializerError> {
     let mut id: Id = [0; 16];
-    options
-        .entropy
-        .fill(&mut id)
-        .map_err(|error| SerializerError::Unexpected {
-            message: error.to_string(),
-        })?;
+    options.entropy.fill(&mut id)?;
     let witness = Witness {
         authority: store.authority,
         sequence: store.sequence,

@@ -91,9 +91,7 @@ impl Registers for SqliteSerializer {
         value: Vec<u8>,
     ) -> Result<u64, RegisterError> {
         let write_id = aster_lease::entropy::write_id(&*self.inner.shared.options.entropy)
-            .map_err(|error| SerializerError::Unexpected {
-                message: error.to_string(),
-            })?;
+            .map_err(SerializerError::from)?;
         self.compare_and_set_with_id(fence, writer, expected, value, write_id)
             .await
     }

@@ -238,11 +238,10 @@ impl SideFile {
                 Some((era, _)) => era,
                 None => {
                     let mut era = [0; 16];
-                    options.entropy.fill(&mut era).map_err(|error| {
-                        SerializerError::Unexpected {
-                            message: error.to_string(),
-                        }
-                    })?;
+                    options
+                        .entropy
+                        .fill(&mut era)
+                        .map_err(SerializerError::from)?;
                     side.add_era(domain, era)?
                 }
             };

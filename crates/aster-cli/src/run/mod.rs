@@ -226,18 +226,6 @@ impl Run<'_> {
         Ok(end)
     }
 
-    /// The command ended by itself, but not under the lease.
-    fn ended_before(&self, lease: &LeaseHandle, why: &str) -> Failure {
-        Failure::new(
-            FailureKind::LeaseLost,
-            format!(
-                "the lease of {} at epoch {} had ended before the command did: {why}",
-                lease.resource(),
-                lease.epoch()
-            ),
-        )
-    }
-
     /// Releases, now that the command is gone, and says how it went.
     async fn conclude(
         &self,
@@ -253,11 +241,11 @@ impl Run<'_> {
             )),
             _ => match lease.release().await {
                 Ok(ReleaseOutcome::AlreadyEnded) => {
-                    return Err(self.ended_before(lease, "it was revoked or taken over"));
+                    return Err(ended_before(lease, "it was revoked or taken over"));
                 }
                 Ok(_) => self.remark(&format!("released {resource}")),
                 Err(error) if error.kind() == ErrorKind::Stop => {
-                    return Err(self.ended_before(lease, &sentence(&error)));
+                    return Err(ended_before(lease, &sentence(&error)));
                 }
                 Err(error) => self.context.output.remark(&format!(
                     "{resource} could not be released and is free when its time is over: {error}"
@@ -280,6 +268,18 @@ impl Run<'_> {
             ),
         ))
     }
+}
+
+/// The command ended by itself, but not under the lease.
+fn ended_before(lease: &LeaseHandle, why: &str) -> Failure {
+    Failure::new(
+        FailureKind::LeaseLost,
+        format!(
+            "the lease of {} at epoch {} had ended before the command did: {why}",
+            lease.resource(),
+            lease.epoch()
+        ),
+    )
 }
 
 fn code_of(signal: Signal) -> u8 {

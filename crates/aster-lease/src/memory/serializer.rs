@@ -164,12 +164,8 @@ impl Registers for MemorySerializer {
         expected: ExpectedRevision,
         value: Vec<u8>,
     ) -> Result<u64, RegisterError> {
-        let write_id = entropy::write_id(&*self.inner.options.entropy).map_err(|error| {
-            SerializerError::Storage {
-                message: error.to_string(),
-                source: Some(error.into()),
-            }
-        })?;
+        let write_id =
+            entropy::write_id(&*self.inner.options.entropy).map_err(SerializerError::from)?;
         self.compare_and_set_with_id(fence, writer, expected, value, write_id)
             .await
     }
