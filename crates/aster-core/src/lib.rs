@@ -69,7 +69,7 @@ pub use id::{Authority, GrantId, WriteId};
 pub use name::{PRINCIPAL_BYTES_MAX, Principal, RESOURCE_BYTES_MAX, ResourceName};
 pub use register::{
     ExpectedRevision, REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite,
-    write_register,
+    already_released, write_register,
 };
 pub use row::{EPOCH_MAX, LeaseSnapshot, RowState, RowView, Tenure, next_epoch};
 pub use transition::{

@@ -111,3 +111,23 @@ pub fn write_register(
         _ => Err(RuleError::EpochExhausted { epoch: last }),
     }
 }
+
+/// Whether a `release_with_value` that the fence rule refused is the retry of one that was carried
+/// out: the register still holds this very write, made under this very epoch, and that epoch is over.
+/// Answers the revision that the first attempt made.
+///
+/// `current` and `current_epoch` are the register's, and `row_epoch` is the row's present epoch, read
+/// in the same lock or transaction.
+#[must_use]
+pub fn already_released(
+    current: Option<&RegisterState>,
+    current_epoch: u64,
+    row_epoch: u64,
+    carried_epoch: u64,
+    write_id: WriteId,
+) -> Option<u64> {
+    current
+        .filter(|state| state.write_id == write_id)
+        .filter(|_| current_epoch == carried_epoch && row_epoch > carried_epoch)
+        .map(|state| state.value_revision)
+}

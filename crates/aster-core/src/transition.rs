@@ -109,6 +109,9 @@ pub enum DenyReason {
     Unauthorized,
     /// An operator revoked the candidate's lease and keeps it out for a while.
     HeldOff,
+    /// The candidate waited in the queue for as long as it wanted to, and others still had their
+    /// turn. Only a queue says so, never [`transition`](fn@transition).
+    WaitRanOut,
 }
 
 impl fmt::Display for DenyReason {
@@ -121,6 +124,7 @@ impl fmt::Display for DenyReason {
             DenyReason::NotHeld => "not held",
             DenyReason::Unauthorized => "not authorized",
             DenyReason::HeldOff => "kept out by a revoke for now",
+            DenyReason::WaitRanOut => "still held by others when the wait ran out",
         })
     }
 }

@@ -5,6 +5,8 @@
 //! | [`serializer`] | [`LeaseSerializer`]: who orders ownership changes |
 //! | [`resource`] | [`FencedResource`] and [`GuardedResource`]: who enforces them |
 //! | [`registers`] | [`Registers`]: a small protected value beside a row |
+//! | [`waiting`] | [`WaitRequest`]: waiting in the serializer's queue |
+//! | [`watching`] | [`LeaseWatch`]: following who owns a resource |
 //! | [`audit`] | [`AuditLog`]: what happened, for people |
 //! | [`writer`] | [`Writer`]: the authenticated identity that asks for a write |
 //! | [`handle`] | [`LeaseHandle`]: acquire, renew in the background, fence, release |
@@ -22,6 +24,8 @@ pub mod registers;
 pub mod resource;
 pub mod revoke;
 pub mod serializer;
+pub mod waiting;
+pub mod watching;
 pub mod writer;
 
 pub use aster_core::*;
@@ -39,4 +43,6 @@ pub use registers::{RegisterError, RegisterValue, Registers};
 pub use resource::{FencedResource, GuardedResource};
 pub use revoke::{RevokeOutcome, revoke, revoke_with_hold_off};
 pub use serializer::{LIST_PAGE_MAX, LeaseSerializer, ListQuery};
+pub use waiting::{CLAIM_TIME, WAIT_MAX, WAITERS_MAX, WaitOutcome, WaitRequest, Waiter};
+pub use watching::{LeaseWatch, WatchSender};
 pub use writer::Writer;

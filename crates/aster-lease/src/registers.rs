@@ -99,4 +99,28 @@ pub trait Registers: Send + Sync + 'static {
         expected: ExpectedRevision,
         value: Vec<u8>,
     ) -> Result<u64, RegisterError>;
+
+    /// Writes `value` and releases the lease, both or neither: the next owner finds the value, and no
+    /// other write of this epoch comes after it. Answers the new revision.
+    ///
+    /// A retry after a lost reply carries the same `write_id` and is answered with the revision that
+    /// the first attempt made, as long as nobody has written since.
+    ///
+    /// # Errors
+    ///
+    /// As [`compare_and_set_with_id`](Self::compare_and_set_with_id): after a rejection or a conflict
+    /// neither half has happened. [`SerializerError::Unsupported`] unless the store implements it.
+    async fn release_with_value(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        expected: ExpectedRevision,
+        value: Vec<u8>,
+        write_id: WriteId,
+    ) -> Result<u64, RegisterError> {
+        let _ = (fence, writer, expected, value, write_id);
+        Err(RegisterError::Store(SerializerError::Unsupported {
+            operation: "release_with_value",
+        }))
+    }
 }

@@ -6,6 +6,8 @@ use aster_core::{Authority, LeaseOp, LeaseSnapshot, ResourceName, TransitionOutc
 use async_trait::async_trait;
 
 use crate::error::SerializerError;
+use crate::waiting::{WaitOutcome, WaitRequest, Waiter};
+use crate::watching::LeaseWatch;
 
 /// The most rows that one call of [`LeaseSerializer::list`] answers.
 pub const LIST_PAGE_MAX: usize = 1_000;
@@ -40,6 +42,16 @@ pub trait LeaseSerializer: Send + Sync + 'static {
     /// [`SerializerError`] when the store cannot be read or the name is not acceptable.
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError>;
 
+    /// How many requests one [`transition_many`](Self::transition_many) should carry; 1, the default,
+    /// says that there is nothing to gain. A holder's engine sends renewals one by one then, so that a
+    /// slow one delays no other.
+    ///
+    /// A store that says more promises that no item of a batch makes the others wait: an item that it
+    /// cannot answer at once is answered with an error of kind [`Retry`](aster_core::ErrorKind::Retry).
+    fn batch_max(&self) -> usize {
+        1
+    }
+
     /// Applies many operations; the answers stand in the order of the requests, and one that fails
     /// fails alone. The default sends them one after the other; a store may carry them out in any
     /// order, so what has to come first is sent, and answered, first.
@@ -52,6 +64,55 @@ pub trait LeaseSerializer: Send + Sync + 'static {
             outcomes.push(self.transition(&resource, op).await);
         }
         outcomes
+    }
+
+    /// Acquires `resource`, waiting for it in a queue if others have it: first come, first served
+    /// within one life of the serializer. Whoever is first is granted directly at a release, a revoke,
+    /// a cancel or an expiry; nobody else is woken for that, and a plain Acquire does not overtake.
+    ///
+    /// A grant that was waited for lasts for the short *claim time* only, until its first renewal, so
+    /// that a dead waiter costs the others little: see [`WaitOutcome::Granted`]. A waiter that was
+    /// passed over in this way hears [`DenyReason::Expired`](aster_core::DenyReason::Expired) and may
+    /// queue again under a new grant id.
+    ///
+    /// Dropping the future leaves the queue; a grant made at that moment is given back, or lapses after
+    /// the claim time.
+    ///
+    /// # Errors
+    ///
+    /// [`SerializerError::Unsupported`] unless the store implements it;
+    /// [`Overloaded`](SerializerError::Overloaded) when the queue is full; an error of kind
+    /// [`Retry`](aster_core::ErrorKind::Retry) when the serializer restarted and forgot its queue: ask
+    /// again under the same grant id.
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        let _ = (resource, request);
+        Err(SerializerError::Unsupported {
+            operation: "acquire_wait",
+        })
+    }
+
+    /// Who waits for `resource`, the next one first. A hint.
+    ///
+    /// # Errors
+    ///
+    /// [`SerializerError::Unsupported`] unless the store implements it.
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        let _ = resource;
+        Err(SerializerError::Unsupported { operation: "queue" })
+    }
+
+    /// Follows who owns `resource`. A hint: never gate a protected write on it.
+    ///
+    /// # Errors
+    ///
+    /// [`SerializerError::Unsupported`] unless the store implements it.
+    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
+        let _ = resource;
+        Err(SerializerError::Unsupported { operation: "watch" })
     }
 
     /// The rows, in byte order of their names. A hint.
@@ -119,6 +180,26 @@ impl<T: LeaseSerializer + ?Sized> LeaseSerializer for Arc<T> {
         requests: Vec<(ResourceName, LeaseOp)>,
     ) -> Vec<Result<TransitionOutcome, SerializerError>> {
         (**self).transition_many(requests).await
+    }
+
+    fn batch_max(&self) -> usize {
+        (**self).batch_max()
+    }
+
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        (**self).acquire_wait(resource, request).await
+    }
+
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        (**self).queue(resource).await
+    }
+
+    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
+        (**self).watch(resource).await
     }
 
     async fn list(&self, query: ListQuery) -> Result<Vec<LeaseSnapshot>, SerializerError> {
