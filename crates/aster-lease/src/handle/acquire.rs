@@ -12,8 +12,9 @@ use tokio::runtime::Handle;
 
 use super::attempt::Parts;
 use super::options::{LeaseOptions, Timing};
+use super::schedule::{Schedule, Source};
 use super::{LeaseHandle, state::Shared};
-use crate::clock::{Clock, Moment, SystemClock};
+use crate::clock::{Clock, Moment};
 use crate::entropy::{self, Entropy, SystemEntropy};
 use crate::error::{LeaseError, SerializerError};
 use crate::serializer::LeaseSerializer;
@@ -40,7 +41,9 @@ pub enum AcquireOutcome {
 /// An acquire with other than the usual parts: [`LeaseHandle::builder`].
 #[must_use = "nothing happens until acquire() is awaited"]
 pub struct LeaseBuilder {
-    parts: Parts,
+    source: Source,
+    clock: Option<Arc<dyn Clock>>,
+    entropy: Arc<dyn Entropy>,
     resource: String,
     holder: String,
     options: LeaseOptions,
@@ -63,14 +66,10 @@ impl LeaseBuilder {
     where
         S: LeaseSerializer + ?Sized,
     {
-        let parts = Parts {
-            // An Arc of an Arc, because a pointer to an unsized S cannot become a `dyn`.
-            serializer: Arc::new(serializer),
-            clock: Arc::new(SystemClock::new()),
-            entropy: Arc::new(SystemEntropy),
-        };
         Self {
-            parts,
+            source: Source::new(serializer),
+            clock: None,
+            entropy: Arc::new(SystemEntropy),
             resource: resource.to_owned(),
             holder: holder.to_owned(),
             options: LeaseOptions::default(),
@@ -84,15 +83,16 @@ impl LeaseBuilder {
         self
     }
 
-    /// The clock that the self-limit is measured on.
+    /// The clock that the self-limit is measured on. Leases with the same clock and serializer are
+    /// renewed together.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.parts.clock = clock;
+        self.clock = Some(clock);
         self
     }
 
     /// Where grant ids and jitter come from.
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
-        self.parts.entropy = entropy;
+        self.entropy = entropy;
         self
     }
 
@@ -115,10 +115,11 @@ impl LeaseBuilder {
         let runtime = Handle::try_current().map_err(|_| LeaseError::NoRuntime)?;
         let grant_id = match self.grant_id {
             Some(grant_id) => grant_id,
-            None => entropy::grant_id(&*self.parts.entropy)?,
+            None => entropy::grant_id(&*self.entropy)?,
         };
+        let schedule = Schedule::shared(self.source, self.clock, &runtime);
         let wish = Wish {
-            parts: self.parts,
+            parts: schedule.parts(self.entropy),
             timing,
             resource,
             candidate,

@@ -11,6 +11,8 @@ use crate::entropy::{Entropy, jitter};
 use crate::error::SerializerError;
 use crate::serializer::LeaseSerializer;
 
+use super::schedule::Schedule;
+
 /// Timers look at the clock again at least this often, because they may stand still while the
 /// machine is suspended.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -22,12 +24,13 @@ const BACKOFF_MIN: Duration = Duration::from_millis(1);
 /// How much of a pause is left to chance.
 const BACKOFF_SPREAD: f64 = 0.5;
 
-/// What the engine was given: the serializer, time and randomness.
+/// What the engine works with: the serializer, time and randomness, and the schedule that renews.
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) serializer: Arc<dyn LeaseSerializer>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
+    pub(super) schedule: Arc<Schedule>,
 }
 
 impl Parts {

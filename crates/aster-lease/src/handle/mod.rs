@@ -5,7 +5,7 @@
 //! | `mod.rs` | [`LeaseHandle`] |
 //! | `options.rs` | ttl, renew interval, margin, and their check |
 //! | `acquire.rs` | acquire with retries; what is undone when the caller goes away |
-//! | `renew.rs` | the background task |
+//! | `schedule/` | renewing in the background, all leases of a serializer together |
 //! | `release.rs` | release with retries, in bounded time |
 //! | `state.rs` | the self-limit, the end and its reason: one value behind one lock |
 //! | `attempt.rs` | one request with its time limit, pauses between retries |
@@ -14,7 +14,7 @@ mod acquire;
 mod attempt;
 mod options;
 mod release;
-mod renew;
+mod schedule;
 mod state;
 
 use std::fmt;
@@ -25,7 +25,6 @@ use std::time::Duration;
 use aster_core::{Fence, Principal, ResourceName};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 pub use acquire::{AcquireOutcome, LeaseBuilder};
 pub use options::LeaseOptions;
@@ -34,6 +33,7 @@ pub use state::{EndedReason, LeaseStatus};
 
 use crate::error::LeaseError;
 use crate::serializer::LeaseSerializer;
+use schedule::Slot;
 use state::Shared;
 
 pub(crate) use attempt::within;
@@ -50,7 +50,8 @@ pub(crate) use attempt::within;
 /// See [`MemorySerializer`](crate::MemorySerializer) for a runnable example.
 pub struct LeaseHandle {
     shared: Arc<Shared>,
-    renewal: AbortHandle,
+    /// Its place in the schedule.
+    slot: Slot,
 }
 
 impl LeaseHandle {
@@ -91,10 +92,14 @@ impl LeaseHandle {
     }
 
     fn start(shared: Arc<Shared>, runtime: &Handle) -> Self {
-        let renewal = runtime
-            .spawn(renew::run(renew::Renewal(shared.clone())))
-            .abort_handle();
-        Self { shared, renewal }
+        let slot = shared.parts.schedule.join(&shared, runtime);
+        Self { shared, slot }
+    }
+
+    /// Ends the lease for its holder: no fence and no further renewal from here on.
+    fn end(&self, reason: EndedReason) {
+        self.shared.end(reason);
+        self.shared.parts.schedule.leave(self.slot, &self.shared);
     }
 
     /// The fence, while it may be used; `None` from the moment at which the holder has to doubt its
@@ -177,16 +182,14 @@ impl LeaseHandle {
     pub fn release(
         &self,
     ) -> impl Future<Output = Result<ReleaseOutcome, LeaseError>> + Send + 'static {
-        self.shared.end(EndedReason::Released);
-        self.renewal.abort();
+        self.end(EndedReason::Released);
         release::run(self.shared.clone())
     }
 }
 
 impl Drop for LeaseHandle {
     fn drop(&mut self) {
-        self.shared.end(EndedReason::Dropped);
-        self.renewal.abort();
+        self.end(EndedReason::Dropped);
     }
 }
 

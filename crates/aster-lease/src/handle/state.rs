@@ -116,17 +116,14 @@ impl Shared {
     /// How long the fence may still be used; `None` once the lease has ended. It looks at the clock,
     /// so no task has to have run, and what it finds past the self-limit is final.
     pub(super) fn remaining(&self) -> Option<Duration> {
+        self.remaining_at(self.parts.clock.now())
+    }
+
+    /// The same at a moment that was read for many leases.
+    pub(super) fn remaining_at(&self, now: Moment) -> Option<Duration> {
         let state = self.lock();
-        if state.ended.is_some() {
-            return None;
-        }
-        let elapsed = self.parts.clock.now().since(state.anchor);
-        let left = self
-            .timing
-            .usable
-            .checked_sub(elapsed)
-            .filter(|left| !left.is_zero());
-        if left.is_none() {
+        let left = self.left(&state, now);
+        if left.is_none() && state.ended.is_none() {
             let reason = match state.trouble {
                 Some(Trouble::Unauthorized) => EndedReason::Unauthorized,
                 _ => EndedReason::Unreachable,
@@ -136,21 +133,37 @@ impl Shared {
         left
     }
 
-    pub(super) fn since_anchor(&self) -> Duration {
-        let anchor = self.lock().anchor;
-        self.parts.clock.now().since(anchor)
+    /// The same without ending anything: it wakes nobody, so it may be asked under a lock.
+    pub(super) fn left_at(&self, now: Moment) -> Option<Duration> {
+        self.left(&self.lock(), now)
+    }
+
+    fn left(&self, state: &State, now: Moment) -> Option<Duration> {
+        if state.ended.is_some() {
+            return None;
+        }
+        let elapsed = now.since(state.anchor);
+        let left = self.timing.usable.checked_sub(elapsed);
+        left.filter(|left| !left.is_zero())
+    }
+
+    pub(super) fn since_anchor_at(&self, now: Moment) -> Duration {
+        now.since(self.lock().anchor)
     }
 
     /// A renewal that was sent at `sent` succeeded. It counts only if the lease has not ended in the
-    /// meantime: no late reply revives a handle.
-    pub(super) fn renewed(&self, sent: Moment) {
-        if self.remaining().is_some() {
-            let mut state = self.lock();
-            if state.ended.is_none() {
-                state.anchor = sent;
-                state.trouble = None;
-            }
+    /// meantime: no late reply revives a handle. `false` when the lease has ended.
+    pub(super) fn renewed_at(&self, sent: Moment, now: Moment) -> bool {
+        if self.remaining_at(now).is_none() {
+            return false;
         }
+        let mut state = self.lock();
+        if state.ended.is_none() {
+            state.anchor = sent;
+            state.trouble = None;
+        }
+        drop(state);
+        self.remaining_at(now).is_some()
     }
 
     pub(super) fn troubled(&self, trouble: Trouble) {
