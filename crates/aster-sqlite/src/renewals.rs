@@ -21,7 +21,7 @@ use crate::worker::{Work, submit_to};
 use crate::writer;
 
 /// How many renewals share one commit of the side file.
-const BATCH_MAX: usize = 512;
+pub(crate) const BATCH_MAX: usize = 512;
 
 type Outcome = Result<TransitionOutcome, SerializerError>;
 

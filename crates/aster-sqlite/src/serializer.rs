@@ -14,7 +14,7 @@ use crate::idle::Sweeps;
 use crate::open::{self, Adopted};
 use crate::options::SqliteOptions;
 use crate::reader::{self, Reader};
-use crate::renewals::{Renewals, Request};
+use crate::renewals::{self, Renewals, Request};
 use crate::shared::Shared;
 use crate::worker::{Worker, answer};
 use crate::writer::{self, Writer};
@@ -215,6 +215,10 @@ impl LeaseSerializer for SqliteSerializer {
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
         let resource = ResourceName::new(resource)?;
         self.read(move |reader| reader.snapshot(&resource)).await
+    }
+
+    fn batch_max(&self) -> usize {
+        renewals::BATCH_MAX
     }
 
     async fn transition_many(

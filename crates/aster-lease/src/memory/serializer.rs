@@ -7,14 +7,61 @@ use aster_core::{
 };
 use async_trait::async_trait;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use super::MemorySerializer;
-use super::shard::{Register, Step, Terms};
+use super::shard::{Gated, Register, Step, Terms};
 use crate::audit::{AuditEvent, AuditLog, AuditQuery, AuditRecord, detail_of};
 use crate::entropy;
 use crate::error::SerializerError;
 use crate::registers::{RegisterError, RegisterValue, Registers};
 use crate::serializer::{LeaseSerializer, ListQuery};
+
+/// How many renewals a holder's engine sends in one call.
+const BATCH_MAX: usize = 512;
+
+impl MemorySerializer {
+    fn terms(&self, now: Duration) -> Terms<'_> {
+        let options = &self.inner.options;
+        Terms {
+            authority: self.inner.authority,
+            bounds: &options.ttl_bounds,
+            now,
+            idle_retention: options.idle_retention,
+            idle_rows_max: options.idle_rows_max / super::SHARDS,
+        }
+    }
+
+    /// One of a batch: where a protected closure is in its way it is to be tried again, so that the
+    /// others do not wait for it. Renewals are never in the way of a closure.
+    fn transition_at_once(
+        &self,
+        terms: &Terms<'_>,
+        resource: &ResourceName,
+        op: &LeaseOp,
+    ) -> Result<TransitionOutcome, SerializerError> {
+        if !self.authorized(op, resource) {
+            let snapshot = LeaseSnapshot::withheld(resource.clone());
+            return Ok(TransitionOutcome::Denied(
+                DenyReason::Unauthorized,
+                snapshot,
+            ));
+        }
+        let step = self.shard(resource).lock().transition(terms, resource, op);
+        let step = match step {
+            Ok(step) => step?,
+            Err(Gated::Reentrant) => return Err(SerializerError::Reentrant),
+            Err(Gated::Wait) => {
+                let message = "a protected closure runs on the resource".to_owned();
+                return Err(SerializerError::Busy { message });
+            }
+        };
+        if let Some(record) = audit_record(resource, op, &step) {
+            self.audit(record);
+        }
+        Ok(step.outcome)
+    }
+}
 
 #[async_trait]
 impl LeaseSerializer for MemorySerializer {
@@ -31,25 +78,30 @@ impl LeaseSerializer for MemorySerializer {
                 snapshot,
             ));
         }
-        let options = &self.inner.options;
         let step = self
             .shard(&resource)
-            .when_ungated(|state| {
-                let terms = Terms {
-                    authority: self.inner.authority,
-                    bounds: &options.ttl_bounds,
-                    now: self.now(),
-                    idle_retention: options.idle_retention,
-                    idle_rows_max: options.idle_rows_max / super::SHARDS,
-                };
-                state.transition(&terms, &resource, &op)
-            })
+            .when_ungated(|state| state.transition(&self.terms(self.now()), &resource, &op))
             .await
             .map_err(|_| SerializerError::Reentrant)??;
         if let Some(record) = audit_record(&resource, &op, &step) {
             self.audit(record);
         }
         Ok(step.outcome)
+    }
+
+    fn batch_max(&self) -> usize {
+        BATCH_MAX
+    }
+
+    async fn transition_many(
+        &self,
+        requests: Vec<(ResourceName, LeaseOp)>,
+    ) -> Vec<Result<TransitionOutcome, SerializerError>> {
+        let terms = self.terms(self.now());
+        requests
+            .iter()
+            .map(|(resource, op)| self.transition_at_once(&terms, resource, op))
+            .collect()
     }
 
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
