@@ -87,6 +87,12 @@ pub trait Harness: Send + Sync {
         Duration::from_millis(300)
     }
 
+    /// How long a case waits, in real time, for what the store does by itself: a hand-over, the end of
+    /// a wait, a change that a watch shows.
+    fn settles_within(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
     /// After how many grants of other resources a store that drops idle rows has done so, once their
     /// time has passed. More cost time; fewer leave the dropping unchecked.
     fn grants_until_idle_rows_go(&self) -> usize {

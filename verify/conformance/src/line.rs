@@ -15,10 +15,8 @@ use crate::harness::Harness;
 
 /// Longer than any case waits, on whatever clock.
 pub(crate) const LONG_WAIT: Duration = Duration::from_secs(60 * 60);
-/// How long a case waits in real time for what a store does by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a case watches that something does not happen.
+/// How long a case watches that something does not happen, or less where everything happens sooner.
 const A_WHILE: Duration = Duration::from_millis(60);
 
 pub(crate) type Answer = Result<WaitOutcome, SerializerError>;
@@ -179,7 +177,8 @@ impl<'d, H: Harness> Line<'d, H> {
         waiter: usize,
         is_right: impl FnOnce(&Answer) -> bool,
     ) -> Checked {
-        self.beside(tokio::time::sleep(A_WHILE)).await;
+        let a_while = A_WHILE.min(self.drive.harness.settles_within() / 5);
+        self.beside(tokio::time::sleep(a_while)).await;
         match &self.waiters[waiter].answer {
             None => Ok(()),
             Some(answer) if is_right(answer) => Ok(()),
@@ -230,7 +229,7 @@ impl<'d, H: Harness> Line<'d, H> {
     }
 
     fn looks(&self) -> u128 {
-        PATIENCE.as_millis() / PAUSE.as_millis()
+        self.drive.harness.settles_within().as_millis() / PAUSE.as_millis()
     }
 }
 

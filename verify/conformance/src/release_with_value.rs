@@ -1,6 +1,6 @@
 //! Cases of a release that leaves a value behind.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::task::Poll;
 
 use aster_lease::{
@@ -155,6 +155,10 @@ async fn a_release_with_a_value_hands_over<H: Harness>(harness: &H) -> Checked {
     let mut line = Line::new(&drive);
     let waiter = line.join(B, 2, &[]).await?;
     released(&drive, &fence, ExpectedRevision::Absent, b"for the next").await?;
+    let row = drive.row().await?;
+    ensure(row.holder.as_deref() == Some(B), || {
+        format!("{fence} was released with a value while {B} waits: {row:?}")
+    })?;
     drive
         .denied(acquire(C, TTL, 3), DenyReason::HeldByOther)
         .await?;

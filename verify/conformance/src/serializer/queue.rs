@@ -138,8 +138,9 @@ async fn hands_over<H: Harness>(
     let first = line.join(B, 2, &[]).await?;
     let second = line.join(C, 3, &[B]).await?;
     drive.answered(end(held.epoch), outcome).await?;
-    // Nobody comes in between, and the end shows an owner at once.
-    let row = drive
+    // The end shows an owner at once, and nobody comes in between.
+    let row = drive.row().await?;
+    drive
         .denied(acquire(D, TTL, 4), DenyReason::HeldByOther)
         .await?;
     ensure(

@@ -22,22 +22,20 @@ pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
     );
 }
 
-/// How long a watch may take, in real time, to show a change.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a case watches that nothing is shown.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 async fn a_watch_begins_with_the_present<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
     let mut watch = watched(&drive).await?;
-    let first = next(&mut watch).await?;
+    let first = next(&drive, &mut watch).await?;
     ensure(
         !first.held && first.resource == *drive.name(RESOURCE),
         || format!("a resource that nobody holds is shown as {first:?}"),
     )?;
     let fence = drive.acquired(A, 1).await?;
     let mut late = watched(&drive).await?;
-    let first = next(&mut late).await?;
+    let first = next(&drive, &mut late).await?;
     ensure(first.held && first.epoch == fence.epoch, || {
         format!("granted {fence}, a new watch shows {first:?}")
     })?;
@@ -52,7 +50,7 @@ async fn a_watch_shows_every_way_in_which_ownership_changes<H: Harness>(harness:
     let mut watch = watched(&drive).await?;
     for (grant, round) in (1..).zip(["release", "revoke", "cancel", "the same holder again"]) {
         let fence = drive.acquired(A, grant).await?;
-        shows(&mut watch, Some(A), fence.epoch).await?;
+        shows(&drive, &mut watch, Some(A), fence.epoch).await?;
         let (op, outcome) = match round {
             "revoke" => (revoke(fence.epoch, None), TransitionOutcome::Revoked),
             "cancel" => (cancel(A, grant), TransitionOutcome::Cancelled),
@@ -60,7 +58,7 @@ async fn a_watch_shows_every_way_in_which_ownership_changes<H: Harness>(harness:
         };
         drive.answered(op, outcome).await?;
         let epoch = drive.row().await?.epoch;
-        shows(&mut watch, None, epoch).await?;
+        shows(&drive, &mut watch, None, epoch).await?;
     }
     // An expiry is no change; the takeover is.
     drive.acquired(A, 10).await?;
@@ -70,7 +68,7 @@ async fn a_watch_shows_every_way_in_which_ownership_changes<H: Harness>(harness:
     }
     drive.ask(RESOURCE, acquire(B, TTL, 11)).await?;
     let taken = drive.acquired(B, 11).await?;
-    shows(&mut watch, Some(B), taken.epoch).await
+    shows(&drive, &mut watch, Some(B), taken.epoch).await
 }
 
 /// The same holder leaves and comes back while nobody looks: the new epoch is a change.
@@ -78,7 +76,7 @@ async fn a_slow_watcher_sees_the_present<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
     let mut watch = watched(&drive).await?;
     let first = drive.acquired(A, 1).await?;
-    shows(&mut watch, Some(A), first.epoch).await?;
+    shows(&drive, &mut watch, Some(A), first.epoch).await?;
     let mut last = first;
     for (grant, holder) in [(2, B), (3, A)] {
         drive
@@ -89,34 +87,35 @@ async fn a_slow_watcher_sees_the_present<H: Harness>(harness: &H) -> Checked {
             .await?;
         last = drive.acquired(holder, grant).await?;
     }
-    shows(&mut watch, Some(A), last.epoch).await
+    shows(&drive, &mut watch, Some(A), last.epoch).await
 }
 
 async fn a_watch_shows_a_hand_over<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
     let mut watch = watched(&drive).await?;
     let held = drive.acquired(A, 1).await?;
-    shows(&mut watch, Some(A), held.epoch).await?;
+    shows(&drive, &mut watch, Some(A), held.epoch).await?;
     let mut line = Line::new(&drive);
     let waiter = line.join(C, 2, &[]).await?;
     drive
         .answered(release(A, held.epoch), TransitionOutcome::Released)
         .await?;
-    let fence = line.claimed(waiter).await?;
-    shows(&mut watch, Some(C), fence.epoch).await
+    let (fence, _) = line.granted(waiter).await?;
+    shows(&drive, &mut watch, Some(C), fence.epoch).await
 }
 
 async fn a_renewal_is_not_a_change<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
     let mut watch = watched(&drive).await?;
     let fence = drive.acquired(A, 1).await?;
-    shows(&mut watch, Some(A), fence.epoch).await?;
+    shows(&drive, &mut watch, Some(A), fence.epoch).await?;
     for _ in 0..3 {
         drive
             .answered(renew(A, fence.epoch), TransitionOutcome::Renewed)
             .await?;
     }
-    match tokio::time::timeout(A_WHILE, watch.next()).await {
+    let a_while = A_WHILE.min(harness.settles_within() / 5);
+    match tokio::time::timeout(a_while, watch.next()).await {
         Err(_) => Ok(()),
         Ok(shown) => broken(format!("after renewals of {fence}: {shown:?}")),
     }
@@ -132,19 +131,25 @@ async fn watched<H: Harness>(drive: &Drive<'_, H>) -> Checked<LeaseWatch> {
     }
 }
 
-async fn next(watch: &mut LeaseWatch) -> Checked<LeaseSnapshot> {
-    match tokio::time::timeout(PATIENCE, watch.next()).await {
+async fn next<H: Harness>(drive: &Drive<'_, H>, watch: &mut LeaseWatch) -> Checked<LeaseSnapshot> {
+    let patience = drive.harness.settles_within();
+    match tokio::time::timeout(patience, watch.next()).await {
         Ok(Some(snapshot)) => Ok(snapshot),
         Ok(None) => broken("the watch ended while its store is open"),
-        Err(_) => broken(format!("the watch showed nothing within {PATIENCE:?}")),
+        Err(_) => broken(format!("the watch showed nothing within {patience:?}")),
     }
 }
 
 /// Ends up showing this owner; what lies between may be shown or not, and epochs never go back.
-async fn shows(watch: &mut LeaseWatch, holder: Option<&str>, epoch: u64) -> Checked {
+async fn shows<H: Harness>(
+    drive: &Drive<'_, H>,
+    watch: &mut LeaseWatch,
+    holder: Option<&str>,
+    epoch: u64,
+) -> Checked {
     let mut last = 0;
     loop {
-        let shown = match next(watch).await {
+        let shown = match next(drive, watch).await {
             Ok(shown) => shown,
             Err(Stop::Broken(seen)) => {
                 return broken(format!("epoch {epoch} of {holder:?} was not shown: {seen}"));
