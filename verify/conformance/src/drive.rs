@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aster_lease::{
     DenyReason, ErrorKind, Fence, GrantId, LeaseOp, LeaseSerializer, LeaseSnapshot, Principal,
-    ResourceName, SerializerError, TransitionOutcome, Ttl,
+    RESOURCE_BYTES_MAX, ResourceName, SerializerError, TransitionOutcome, Ttl,
 };
 
 use crate::harness::{Harness, Possible, Written};
@@ -35,6 +35,7 @@ pub(crate) const RESOURCE: &str = "catalog/current";
 pub(crate) const A: &str = "worker-a";
 pub(crate) const B: &str = "worker-b";
 pub(crate) const C: &str = "worker-c";
+pub(crate) const D: &str = "worker-d";
 /// Long enough that nothing expires unless the case moves the clock.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
@@ -49,13 +50,40 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Drive<'h, H: Harness> {
     pub(crate) harness: &'h H,
     pub(crate) store: H::Store,
+    prefix: String,
 }
 
 impl<'h, H: Harness> Drive<'h, H> {
     pub(crate) async fn fresh(harness: &'h H) -> Self {
+        let store = harness.fresh().await;
         Self {
             harness,
-            store: harness.fresh().await,
+            prefix: harness.prefix(&store).to_owned(),
+            store,
+        }
+    }
+
+    /// The case's `name` as this store knows it. The verbs below do this by themselves.
+    pub(crate) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// Of a name that the store told: the case's own part of it.
+    pub(crate) fn plain<'n>(&self, name: &'n str) -> &'n str {
+        name.strip_prefix(&self.prefix).unwrap_or(name)
+    }
+
+    /// The longest name that the cases can use.
+    pub(crate) fn name_bytes_max(&self) -> usize {
+        RESOURCE_BYTES_MAX.saturating_sub(self.prefix.len())
+    }
+
+    /// Another store than this one, where the harness can make one.
+    pub(crate) async fn another(&self) -> Checked<Self> {
+        if self.prefix.is_empty() {
+            Ok(Self::fresh(self.harness).await)
+        } else {
+            Err(Stop::NotPossible("a second store"))
         }
     }
 
@@ -69,9 +97,10 @@ impl<'h, H: Harness> Drive<'h, H> {
         resource: &str,
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
+        let resource = self.name(resource);
         let mut retries = 0;
         loop {
-            match self.serializer().transition(resource, op.clone()).await {
+            match self.serializer().transition(&resource, op.clone()).await {
                 Err(error) if error.kind() == ErrorKind::Retry && retries < RETRIES_MAX => {
                     retries += 1;
                     tokio::time::sleep(RETRY_PAUSE).await;
@@ -118,7 +147,7 @@ impl<'h, H: Harness> Drive<'h, H> {
     }
 
     pub(crate) async fn snapshot(&self, resource: &str) -> Checked<LeaseSnapshot> {
-        match self.serializer().snapshot(resource).await {
+        match self.serializer().snapshot(&self.name(resource)).await {
             Ok(snapshot) => Ok(snapshot),
             Err(error) => broken(format!("the snapshot of {resource} failed: {error}")),
         }
@@ -147,6 +176,17 @@ impl<'h, H: Harness> Drive<'h, H> {
         }
     }
 
+    /// Lets `time` pass on the store's clock: by moving it or, where it runs by itself, by waiting.
+    pub(crate) async fn pass(&self, time: Duration) -> Checked {
+        match self.advance(time).await {
+            Err(Stop::NotPossible(_)) if self.harness.clock_runs() => {
+                tokio::time::sleep(time).await;
+                Ok(())
+            }
+            answer => answer,
+        }
+    }
+
     /// Lets `time` pass and other resources change hands, so that a store which drops idle rows does.
     pub(crate) async fn idle_for(&self, time: Duration) -> Checked {
         self.advance(time).await?;
@@ -160,7 +200,8 @@ impl<'h, H: Harness> Drive<'h, H> {
 
     /// Sends a request and gives up on it after one look: it may have been carried out or not.
     pub(crate) async fn abandoned(&self, op: LeaseOp) {
-        let mut request = self.serializer().transition(RESOURCE, op);
+        let resource = self.name(RESOURCE);
+        let mut request = self.serializer().transition(&resource, op);
         poll_fn(|context| {
             let _ = request.as_mut().poll(context);
             Poll::Ready(())
@@ -176,7 +217,7 @@ impl<'h, H: Harness> Drive<'h, H> {
     }
 
     pub(crate) async fn effect(&self, resource: &str) -> Option<String> {
-        self.harness.read(&self.store, resource).await
+        self.harness.read(&self.store, &self.name(resource)).await
     }
 }
 

@@ -206,8 +206,13 @@ async fn a_fence_from_the_future_is_rejected<H: Harness>(harness: &H) -> Checked
 async fn a_fence_of_another_store_is_rejected<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
     let fence = drive.acquired(A, 1).await?;
-    let elsewhere = Drive::fresh(harness).await.acquired(A, 1).await?;
-    for authority in [elsewhere.authority, Authority::from_bytes([0; 16])] {
+    let mut near = *fence.authority.as_bytes();
+    near[15] ^= 1;
+    let mut authorities = vec![Authority::from_bytes([0; 16]), Authority::from_bytes(near)];
+    if let Ok(another) = drive.another().await {
+        authorities.push(another.acquired(A, 1).await?.authority);
+    }
+    for authority in authorities {
         let foreign = Fence {
             authority,
             ..fence.clone()
@@ -227,7 +232,7 @@ async fn a_fence_of_another_resource_is_rejected<H: Harness>(harness: &H) -> Che
     drive.ask("catalog/next", release(A, next.epoch)).await?;
     drive.granted("catalog/next", acquire(B, TTL, 3)).await?;
     let moved = Fence {
-        resource: resource_name("catalog/next"),
+        resource: resource_name(&drive.name("catalog/next")),
         ..fence
     };
     rejected(&drive, &moved, A, |_| true).await
@@ -240,7 +245,7 @@ async fn a_fence_of_a_resource_that_was_never_granted_is_rejected<H: Harness>(
     let fence = drive.acquired(A, 1).await?;
     for epoch in [0, fence.epoch, fence.epoch + 1] {
         let invented = Fence {
-            resource: resource_name("never/granted"),
+            resource: resource_name(&drive.name("never/granted")),
             epoch,
             ..fence.clone()
         };
@@ -333,7 +338,7 @@ async fn accepted<H: Harness>(
     ensure(written == Written::Accepted, || {
         format!("the owner's write under {fence} ended as {written:?}")
     })?;
-    let effect = drive.effect(&fence.resource).await;
+    let effect = drive.effect(drive.plain(&fence.resource)).await;
     ensure(effect.as_deref() == Some(value), || {
         format!("{writer} wrote {value:?} under {fence}, the value is {effect:?}")
     })
@@ -345,7 +350,7 @@ async fn rejected<H: Harness>(
     writer: &str,
     is_right: impl Fn(&FenceRejection) -> bool,
 ) -> Checked {
-    let before = drive.effect(&fence.resource).await;
+    let before = drive.effect(drive.plain(&fence.resource)).await;
     let written = drive.write(fence, writer, "must-not-be-written").await?;
     match &written {
         Written::Rejected(Some(rejection)) if !is_right(rejection) => {
@@ -360,7 +365,7 @@ async fn rejected<H: Harness>(
             ));
         }
     }
-    let after = drive.effect(&fence.resource).await;
+    let after = drive.effect(drive.plain(&fence.resource)).await;
     ensure(before == after, || {
         format!(
             "the write of {writer} under {fence} was rejected and made {before:?} into {after:?}"

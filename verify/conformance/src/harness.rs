@@ -5,8 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use aster_lease::{Fence, FenceRejection, LeaseSerializer, REGISTER_BYTES_MAX, Registers};
+use aster_lease::{
+    CLAIM_TIME, Fence, FenceRejection, LeaseSerializer, REGISTER_BYTES_MAX, Registers,
+};
 use async_trait::async_trait;
+
+use crate::report::Case;
 
 /// How the suites drive a store.
 ///
@@ -23,6 +27,14 @@ pub trait Harness: Send + Sync {
 
     /// The store's serializer.
     fn serializer<'a>(&self, store: &'a Self::Store) -> &'a dyn LeaseSerializer;
+
+    /// What every resource name of the cases at this store begins with. Empty, as by default, where
+    /// [`fresh`](Self::fresh) makes a store that is the case's alone; otherwise something that nobody
+    /// else uses, another one for each `fresh`, so that the cases can share a store that exists.
+    fn prefix<'a>(&self, store: &'a Self::Store) -> &'a str {
+        let _ = store;
+        ""
+    }
 
     /// The store's registers, if it has any.
     fn registers<'a>(&self, store: &'a Self::Store) -> Option<&'a dyn Registers> {
@@ -75,6 +87,12 @@ pub trait Harness: Send + Sync {
         Duration::from_millis(300)
     }
 
+    /// How long a case waits, in real time, for what the store does by itself: a hand-over, the end of
+    /// a wait, a change that a watch shows.
+    fn settles_within(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
     /// After how many grants of other resources a store that drops idle rows has done so, once their
     /// time has passed. More cost time; fewer leave the dropping unchecked.
     fn grants_until_idle_rows_go(&self) -> usize {
@@ -87,10 +105,47 @@ pub trait Harness: Send + Sync {
         Possible::No
     }
 
+    /// The clock by which the store judges expiry runs by itself, at the pace of real time, so that a
+    /// case may wait where [`advance`](Self::advance) cannot be done.
+    fn clock_runs(&self) -> bool {
+        false
+    }
+
+    /// Makes the wall clock that the store sees jump by so many seconds, back if negative, and leaves
+    /// the clock of [`advance`](Self::advance) alone. A store that reads no wall clock says
+    /// [`Possible::Yes`].
+    async fn jump_wall_clock(&self, store: &Self::Store, by_s: i64) -> Possible {
+        let _ = (store, by_s);
+        Possible::No
+    }
+
     /// Restarts the store: what is durable stays, what is volatile goes.
     async fn restart(&self, store: &mut Self::Store) -> Possible {
         let _ = store;
         Possible::No
+    }
+
+    /// Restarts the store while requests of its old life are still open, as one that is served to
+    /// others can.
+    async fn restart_beneath(&self, store: &Self::Store) -> Possible {
+        let _ = store;
+        Possible::No
+    }
+
+    /// How long a grant that was waited for lasts at this store until its first renewal.
+    fn claim_time(&self) -> Duration {
+        CLAIM_TIME
+    }
+
+    /// How many may wait for one resource at this store; `None`, the default, leaves unchecked what
+    /// becomes of one more. The case fills the queue, so let it be few.
+    fn waiters_max(&self) -> Option<usize> {
+        None
+    }
+
+    /// Called when a case of `suite` has ended: for who shows progress.
+    fn ended(&self, suite: &'static str, case: &Case) {
+        let _ = (suite, case);
     }
 }
 

@@ -39,7 +39,9 @@
 mod drive;
 mod fenced_resource;
 mod harness;
+mod line;
 mod registers;
+mod release_with_value;
 mod report;
 mod rule;
 mod serializer;

@@ -9,6 +9,7 @@ use crate::drive::{
     A, B, Checked, Drive, LONG_IDLE, RESOURCE, Stop, TTL, acquire, broken, ensure, release,
 };
 use crate::harness::Harness;
+use crate::release_with_value;
 use crate::report::Report;
 use crate::rule::Rule;
 use crate::serializer::run_cases;
@@ -33,6 +34,7 @@ pub async fn registers_suite<H: Harness>(harness: &H) -> Report {
         WriterIsTheHolder: a_register_write_by_another_writer_is_rejected,
         NamesAreKeptApart: an_invalid_register_name_is_the_callers_to_fix,
     );
+    release_with_value::cases(harness, &mut report).await;
     report
 }
 
@@ -286,8 +288,8 @@ async fn a_register_write_by_another_writer_is_rejected<H: Harness>(harness: &H)
 
 async fn an_invalid_register_name_is_the_callers_to_fix<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
-    for name in ["", "a\nb", "a\u{85}b"] {
-        match registers(&drive)?.read(name).await {
+    for name in ["a\nb", "a\u{85}b"] {
+        match registers(&drive)?.read(&drive.name(name)).await {
             Err(error) if error.kind() == ErrorKind::FixCall => {}
             other => return broken(format!("{name:?} was answered {other:?}")),
         }
@@ -298,15 +300,18 @@ async fn an_invalid_register_name_is_the_callers_to_fix<H: Harness>(harness: &H)
     })
 }
 
-fn registers<'d, H: Harness>(drive: &'d Drive<'_, H>) -> Checked<&'d dyn Registers> {
+pub(crate) fn registers<'d, H: Harness>(drive: &'d Drive<'_, H>) -> Checked<&'d dyn Registers> {
     drive
         .harness
         .registers(&drive.store)
         .ok_or(Stop::NotPossible("a store with registers"))
 }
 
-async fn read<H: Harness>(drive: &Drive<'_, H>, resource: &str) -> Checked<Option<RegisterValue>> {
-    match registers(drive)?.read(resource).await {
+pub(crate) async fn read<H: Harness>(
+    drive: &Drive<'_, H>,
+    resource: &str,
+) -> Checked<Option<RegisterValue>> {
+    match registers(drive)?.read(&drive.name(resource)).await {
         Ok(value) => Ok(value),
         Err(error) => broken(format!("reading {resource} failed: {error}")),
     }
@@ -337,7 +342,7 @@ async fn write<H: Harness>(
     })
 }
 
-async fn written<H: Harness>(
+pub(crate) async fn written<H: Harness>(
     drive: &Drive<'_, H>,
     fence: &Fence,
     writer: &str,
@@ -373,13 +378,13 @@ async fn is_rejected<H: Harness>(
     writer: &str,
     is_right: impl Fn(&FenceRejection) -> bool,
 ) -> Checked {
-    let before = read(drive, &fence.resource).await?;
+    let before = read(drive, drive.plain(&fence.resource)).await?;
     let expected = ExpectedRevision::Any;
     match write(drive, fence, writer, expected, b"must-not-be-written", None).await? {
         Err(RegisterError::Rejected(rejection)) if is_right(&rejection) => {}
         other => return broken(format!("{writer} under {fence} was answered {other:?}")),
     }
-    let after = read(drive, &fence.resource).await?;
+    let after = read(drive, drive.plain(&fence.resource)).await?;
     ensure(before == after, || {
         format!("a rejected write made {before:?} into {after:?}")
     })

@@ -50,6 +50,30 @@ pub enum Rule {
     ForgedFenceIsRejected,
     /// Check and write in one step.
     CheckAndWriteAreOneStep,
+    /// The order of the queue.
+    WaitersAreServedInOrder,
+    /// What follows an end of ownership when somebody waits.
+    HandOverIsDirect,
+    /// Those who stop waiting.
+    LeaversLeaveNoGhost,
+    /// How long a wait lasts.
+    WaitsEnd,
+    /// How long a grant lasts that was waited for.
+    ClaimsLapse,
+    /// The bound of the queue.
+    QueueIsBounded,
+    /// What the queue shows.
+    QueueShowsWhoWaits,
+    /// What becomes of the queue at a restart.
+    RestartLeavesNoGhost,
+    /// Following a resource.
+    WatchShowsThePresent,
+    /// Wall clocks.
+    WallClockDecidesNothing,
+    /// Writing and releasing in one step.
+    BothOrNeither,
+    /// Retries of a release with a value.
+    ReleaseWithValueIsRecognized,
     /// Register revisions.
     RegisterComparesAndCounts,
     /// Register retries.
@@ -113,6 +137,42 @@ impl Rule {
             }
             Rule::CheckAndWriteAreOneStep => {
                 "the check and the write are one atomic step: ownership cannot change in between"
+            }
+            Rule::WaitersAreServedInOrder => {
+                "who waits is served first come, first served; neither a plain acquire nor a retry \
+                 changes the order"
+            }
+            Rule::HandOverIsDirect => {
+                "the step that ends an ownership grants the first in the queue, under a new epoch, \
+                 and nobody can come in between"
+            }
+            Rule::LeaversLeaveNoGhost => {
+                "who stops waiting leaves the queue, keeps no grant and holds up nobody"
+            }
+            Rule::WaitsEnd => "a wait that runs out is denied as such and is over",
+            Rule::ClaimsLapse => {
+                "a grant that was waited for lapses after the claim time, and lasts its ttl once it \
+                 is renewed"
+            }
+            Rule::QueueIsBounded => "a full queue refuses who comes next, and keeps who waits",
+            Rule::QueueShowsWhoWaits => "the queue shows who waits, the next one first",
+            Rule::RestartLeavesNoGhost => {
+                "a restart may forget who waits: they may ask again, nobody is granted twice, and no \
+                 ghost holds the resource"
+            }
+            Rule::WatchShowsThePresent => {
+                "a watch ends up showing the present owner; the same holder under a new epoch is a \
+                 change"
+            }
+            Rule::WallClockDecidesNothing => {
+                "expiry is judged by a clock that only runs: a jump of the wall clock frees nothing \
+                 and keeps nothing"
+            }
+            Rule::BothOrNeither => {
+                "a release with a value writes and releases in one step, both or neither"
+            }
+            Rule::ReleaseWithValueIsRecognized => {
+                "a release with a value that comes again is recognized and spares the next holder"
             }
             Rule::RegisterComparesAndCounts => {
                 "a register write compares the revision and counts it up by one, whoever writes"

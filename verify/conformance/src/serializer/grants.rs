@@ -32,7 +32,7 @@ async fn a_free_resource_is_granted<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
     let fence = drive.acquired(A, 1).await?;
     ensure(
-        fence.resource == *RESOURCE && fence.holder == *A && fence.epoch >= 1,
+        fence.resource == *drive.name(RESOURCE) && fence.holder == *A && fence.epoch >= 1,
         || format!("the fence is {fence}"),
     )?;
     let row = drive.row().await?;

@@ -3,15 +3,18 @@
 //! A candidate asks once before the clock moves, so that a store which judges by watching has begun
 //! to watch.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use aster_lease::{DenyReason, HOLD_OFF_MAX, TransitionOutcome};
 
 use super::grants::already_ended;
 use super::{Harness, Report, Rule, run_cases};
 use crate::drive::{
-    A, B, C, Checked, Drive, LONG_IDLE, RESOURCE, TTL, acquire, ensure, release, renew, revoke,
+    A, B, C, Checked, Drive, LONG_IDLE, RESOURCE, Stop, TTL, acquire, broken, ensure, release,
+    renew, revoke,
 };
+use crate::harness::Possible;
 
 pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
     run_cases!(
@@ -21,6 +24,8 @@ pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
         TtlIsKept: a_renewal_lasts_no_longer_than_its_ttl,
         RetriedAcquireFindsItsGrant: a_retried_acquire_restarts_the_ttl,
         GrantIdIsGrantedOnce: a_duplicate_acquire_after_expiry_is_expired,
+        TtlIsKept: a_lease_is_taken_over_after_its_ttl_and_no_sooner,
+        WallClockDecidesNothing: a_wall_clock_that_jumps_frees_nothing_and_keeps_nothing,
         OwnershipEndsAtATransition: an_expired_lease_is_still_held_and_not_renewed,
         OwnershipEndsAtATransition: an_expired_lease_can_be_taken_by_a_higher_epoch,
         DenialsInOrder: the_holder_is_judged_before_expiry,
@@ -92,6 +97,68 @@ async fn a_retried_acquire_restarts_the_ttl<H: Harness>(harness: &H) -> Checked 
         drive.answered(acquire(A, TTL, 1), again).await?;
     }
     Ok(())
+}
+
+/// Also where the clock can only be waited for: a grant that comes sooner than the ttl after the
+/// first one was asked for is too soon, whatever the machine was busy with.
+async fn a_lease_is_taken_over_after_its_ttl_and_no_sooner<H: Harness>(harness: &H) -> Checked {
+    const SHORT: Duration = Duration::from_secs(2);
+    const LOOKS: u32 = 20;
+    let drive = Drive::fresh(harness).await;
+    let asked = now();
+    let held = drive.granted(RESOURCE, acquire(A, SHORT, 1)).await?;
+    for look in 0..=LOOKS * 10 {
+        match drive.ask(RESOURCE, acquire(B, TTL, 2)).await? {
+            TransitionOutcome::Granted(fence) => {
+                let passed = match harness.clock_runs() {
+                    true => now().saturating_sub(asked),
+                    false => SHORT / LOOKS * look,
+                };
+                return ensure(passed >= SHORT && fence.epoch > held.epoch, || {
+                    format!("{fence} took over {held} of {SHORT:?} after {passed:?}")
+                });
+            }
+            TransitionOutcome::Denied(DenyReason::HeldByOther, _) => {}
+            other => return broken(format!("a candidate was answered {other:?}")),
+        }
+        drive.pass(SHORT / LOOKS).await?;
+    }
+    broken(format!(
+        "{held} of {SHORT:?} is not over after ten times as long"
+    ))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "stores whose clock cannot be moved are judged by the time that really passes"
+)]
+fn now() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+async fn a_wall_clock_that_jumps_frees_nothing_and_keeps_nothing<H: Harness>(
+    harness: &H,
+) -> Checked {
+    const HOUR_S: i64 = 60 * 60;
+    let drive = Drive::fresh(harness).await;
+    let fence = drive.acquired(A, 1).await?;
+    for by_s in [HOUR_S, -2 * HOUR_S] {
+        if harness.jump_wall_clock(&drive.store, by_s).await == Possible::No {
+            return Err(Stop::NotPossible("a wall clock that can be moved"));
+        }
+        drive
+            .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
+            .await?;
+        drive
+            .answered(renew(A, fence.epoch), TransitionOutcome::Renewed)
+            .await?;
+    }
+    drive.advance(TTL).await?;
+    drive
+        .denied(renew(A, fence.epoch), DenyReason::Expired)
+        .await?;
+    drive.acquired(B, 2).await.map(|_| ())
 }
 
 async fn a_duplicate_acquire_after_expiry_is_expired<H: Harness>(harness: &H) -> Checked {

@@ -1,19 +1,21 @@
 //! A small store over the core's rules whose harness can do everything, and which can be broken in one
 //! place at a time.
 
+mod queue;
 mod registers;
 mod serializer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use aster_conformance::{Harness, PausedWrite, Possible, Written};
 use aster_lease::{
     Authority, Fence, FenceRejection, HoldOffs, Judged, LeaseSerializer, Principal, RegisterState,
-    RegisterValue, Registers, ResourceName, RowState, RowView, check_fence,
+    RegisterValue, Registers, ResourceName, RowState, RowView, WatchSender, check_fence,
 };
 use async_trait::async_trait;
+use queue::{CLAIM, WAITERS, Waiting};
 
 use crate::support::on_a_thread;
 
@@ -53,6 +55,28 @@ pub(crate) enum Fault {
     ConstantAuthority,
     DropsRowsWithoutAFloor,
     DropsRowsThatKeepSomeoneOut,
+    JudgesByWallClock,
+    // The queue
+    ServesTheLastFirst,
+    NeverHandsOver,
+    HandsOverAtExpiryOnly,
+    DoesNotHandOverAtExpiry,
+    PlainAcquireOvertakes,
+    RetryLosesItsPlace,
+    LeaverStays,
+    ShortWaitStays,
+    ShortWaitIsHeldByOther,
+    QueuesTheImpatient,
+    HeldOffBlocksTheQueue,
+    ClaimsDoNotLapse,
+    ClaimsLapseThoughRenewed,
+    ClaimShortensTheNextGrant,
+    HandsOverForTheWholeTtl,
+    QueueIsUnbounded,
+    QueueShowsTheLastFirst,
+    RestartGrantsThoseItForgot,
+    WatchMissesRevokes,
+    WatchMissesHandOvers,
     // The resource
     ChecksNothing,
     ChecksBeforeItsLock,
@@ -71,6 +95,12 @@ pub(crate) enum Fault {
     RegisterCutsTheValue,
     RegisterIsLostAtRestart,
     RegisterGoesWithItsIdleRow,
+    ReleaseWithValueKeepsTheLease,
+    ReleaseWithValueLosesTheValue,
+    ConflictReleasesAnyway,
+    WrittenValueIsNotReleasedWith,
+    ReleaseWithValueIsNotRecognized,
+    ReleaseWithValueDoesNotHandOver,
 }
 
 /// A harness for a model with the given fault.
@@ -92,12 +122,21 @@ struct State {
     /// What the leases protect.
     catalog: BTreeMap<String, String>,
     writes: u64,
+    /// What the wall clock shows beyond `now`.
+    wall_jump_s: i64,
+    queues: BTreeMap<ResourceName, VecDeque<Waiting>>,
+    tickets: u64,
+    watches: BTreeMap<ResourceName, Vec<WatchSender>>,
 }
 
 #[derive(Clone)]
 struct Slot {
     row: RowState,
     since: Duration,
+    /// What the wall clock showed beyond `now` at that moment.
+    wall_jump_s: i64,
+    /// The present grant was waited for and not renewed yet.
+    is_claim: bool,
     /// By the epoch that names the hold-off.
     hold_offs_since: BTreeMap<u64, Duration>,
 }
@@ -145,10 +184,19 @@ impl Store {
     }
 
     fn judge(&self, state: &State, slot: &Slot) -> Judged {
-        let passed = |term: Duration, since: Duration| state.now.saturating_sub(since) >= term;
+        let passed = |term: Duration, since: Duration| match self.fault {
+            Fault::JudgesByWallClock => {
+                let jump_s = state.wall_jump_s - slot.wall_jump_s;
+                let passed_s = state.now.as_secs_f64() - since.as_secs_f64() + jump_s as f64;
+                passed_s >= term.as_secs_f64()
+            }
+            _ => state.now.saturating_sub(since) >= term,
+        };
         let ttl = slot.row.ttl().map(|ttl| match self.fault {
             Fault::ExpiresEarly => ttl.duration() / 2,
             Fault::NeverExpires => Duration::MAX,
+            Fault::ClaimsDoNotLapse => ttl.duration(),
+            _ if slot.is_claim => ttl.duration().min(CLAIM),
             _ => ttl.duration(),
         });
         Judged {
@@ -289,12 +337,39 @@ impl Harness for Model {
         }
     }
 
+    /// The model does at once what it does at all.
+    fn settles_within(&self) -> Duration {
+        match self.0 {
+            Fault::Nothing => Duration::from_secs(20),
+            _ => Duration::from_millis(100),
+        }
+    }
+
     async fn advance(&self, store: &Store, by: Duration) -> Possible {
-        store.lock().now += by;
+        let mut state = store.lock();
+        state.now += by;
+        store.tend(&mut state);
         Possible::Yes
     }
 
+    async fn jump_wall_clock(&self, store: &Store, by_s: i64) -> Possible {
+        store.lock().wall_jump_s += by_s;
+        Possible::Yes
+    }
+
+    fn claim_time(&self) -> Duration {
+        CLAIM
+    }
+
+    fn waiters_max(&self) -> Option<usize> {
+        Some(WAITERS)
+    }
+
     async fn restart(&self, store: &mut Store) -> Possible {
+        self.restart_beneath(store).await
+    }
+
+    async fn restart_beneath(&self, store: &Store) -> Possible {
         let mut state = store.lock();
         let now = state.now;
         match store.fault {
@@ -302,8 +377,10 @@ impl Harness for Model {
             Fault::RegisterIsLostAtRestart => state.registers.clear(),
             _ => {}
         }
+        store.forget_the_queues(&mut state);
         for slot in state.rows.values_mut() {
             slot.since = now;
+            slot.is_claim = false;
             match store.fault {
                 Fault::RestartEndsHoldOffs => slot.row.hold_offs = HoldOffs::default(),
                 _ => slot

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use aster_lease::{
     Authority, Decision, DenyReason, Effect, Fence, GrantId, HoldOffs, Judged, LeaseOp,
-    LeaseSerializer, LeaseSnapshot, ListQuery, ResourceName, RowState, RowView, RuleError,
-    SerializerError, TTL_MAX, TTL_MIN, TransitionOutcome, Ttl, TtlBounds, transition,
+    LeaseSerializer, LeaseSnapshot, LeaseWatch, ListQuery, ResourceName, RowState, RowView,
+    RuleError, SerializerError, TTL_MAX, TTL_MIN, TransitionOutcome, Ttl, TtlBounds, WaitOutcome,
+    WaitRequest, Waiter, transition,
 };
 use async_trait::async_trait;
 
-use super::{Fault, Slot, Store};
+use super::{Fault, Slot, State, Store};
 
 impl Store {
     fn name(&self, resource: &str) -> Result<ResourceName, SerializerError> {
@@ -155,6 +156,67 @@ impl Store {
     }
 }
 
+impl Store {
+    /// One step of the serializer, in the caller's lock.
+    pub(super) fn step(
+        &self,
+        state: &mut State,
+        resource: &ResourceName,
+        op: &LeaseOp,
+    ) -> Result<TransitionOutcome, SerializerError> {
+        if self.fault == Fault::ExpiryFrees {
+            let expired = state
+                .rows
+                .get(resource)
+                .map(|slot| self.judge(state, slot).expired);
+            if let (Some(true), Some(slot)) = (expired, state.rows.get_mut(resource)) {
+                slot.row.held = None;
+            }
+        }
+        Self::end_hold_offs(state, resource);
+        let slot = state.rows.get(resource).cloned();
+        let judged = slot
+            .as_ref()
+            .map_or_else(Judged::default, |slot| self.judge(state, slot));
+        let decision = self.decide(&self.view(state, resource, slot.as_ref()), &judged, op)?;
+        if let Effect::Rearm(row) | Effect::Replace(row) = decision.effect {
+            let now = state.now;
+            let is_rearmed = !matches!(
+                (self.fault, &decision.outcome),
+                (Fault::RenewalDoesNotRearm, TransitionOutcome::Renewed)
+            );
+            let was_claim = slot.as_ref().is_some_and(|slot| slot.is_claim);
+            let (since, before) = slot.map_or((now, BTreeMap::new()), |slot| {
+                (slot.since, slot.hold_offs_since)
+            });
+            let epochs = row.hold_offs.iter().map(|hold_off| hold_off.epoch);
+            let hold_offs_since = epochs
+                .map(|epoch| (epoch, before.get(&epoch).copied().unwrap_or(now)))
+                .collect();
+            let is_claim = was_claim
+                && match self.fault {
+                    Fault::ClaimsLapseThoughRenewed => {
+                        decision.outcome == TransitionOutcome::Renewed
+                    }
+                    Fault::ClaimShortensTheNextGrant => {
+                        decision.outcome != TransitionOutcome::Renewed
+                    }
+                    _ => false,
+                };
+            let slot = Slot {
+                row,
+                since: if is_rearmed { now } else { since },
+                wall_jump_s: state.wall_jump_s,
+                is_claim,
+                hold_offs_since,
+            };
+            state.rows.insert(resource.clone(), slot);
+            self.drop_idle(state);
+        }
+        Ok(decision.outcome)
+    }
+}
+
 #[async_trait]
 impl LeaseSerializer for Store {
     async fn transition(
@@ -164,43 +226,36 @@ impl LeaseSerializer for Store {
     ) -> Result<TransitionOutcome, SerializerError> {
         let resource = self.name(resource)?;
         let mut state = self.lock();
-        if self.fault == Fault::ExpiryFrees {
-            let expired = state
-                .rows
-                .get(&resource)
-                .map(|slot| self.judge(&state, slot).expired);
-            if let (Some(true), Some(slot)) = (expired, state.rows.get_mut(&resource)) {
-                slot.row.held = None;
-            }
+        if matches!(op, LeaseOp::Acquire { .. }) && self.fault != Fault::PlainAcquireOvertakes {
+            self.hand_over(&mut state, &resource);
         }
-        Self::end_hold_offs(&mut state, &resource);
-        let slot = state.rows.get(&resource).cloned();
-        let judged = slot
-            .as_ref()
-            .map_or_else(Judged::default, |slot| self.judge(&state, slot));
-        let decision = self.decide(&self.view(&state, &resource, slot.as_ref()), &judged, &op)?;
-        if let Effect::Rearm(row) | Effect::Replace(row) = decision.effect {
-            let now = state.now;
-            let is_rearmed = !matches!(
-                (self.fault, &decision.outcome),
-                (Fault::RenewalDoesNotRearm, TransitionOutcome::Renewed)
-            );
-            let (since, before) = slot.map_or((now, BTreeMap::new()), |slot| {
-                (slot.since, slot.hold_offs_since)
-            });
-            let epochs = row.hold_offs.iter().map(|hold_off| hold_off.epoch);
-            let hold_offs_since = epochs
-                .map(|epoch| (epoch, before.get(&epoch).copied().unwrap_or(now)))
-                .collect();
-            let slot = Slot {
-                row,
-                since: if is_rearmed { now } else { since },
-                hold_offs_since,
-            };
-            state.rows.insert(resource, slot);
-            self.drop_idle(&mut state);
+        let outcome = self.step(&mut state, &resource, &op)?;
+        if !(self.fault == Fault::WatchMissesRevokes && outcome == TransitionOutcome::Revoked) {
+            self.show(&mut state, &resource);
         }
-        Ok(decision.outcome)
+        if self.fault != Fault::HandsOverAtExpiryOnly {
+            self.hand_over(&mut state, &resource);
+        }
+        Ok(outcome)
+    }
+
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        let resource = self.name(resource)?;
+        self.wait_in_line(resource, request).await
+    }
+
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        let resource = self.name(resource)?;
+        Ok(self.who_waits(&resource))
+    }
+
+    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
+        let resource = self.name(resource)?;
+        Ok(self.new_watch(resource))
     }
 
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
