@@ -35,6 +35,13 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
+    /// Something is there that must not be overwritten: a file in the place of a backup or a restored
+    /// store, or what an earlier store has left beside it.
+    #[error("{path:?} exists already: give another path, or move it away first")]
+    Exists {
+        /// What is there.
+        path: PathBuf,
+    },
     /// The path is a directory, a device or something else that is no regular file.
     #[error("{path:?} is not a regular file: give the path of a file")]
     NotAFile {
@@ -164,7 +171,8 @@ impl OpenError {
             | OpenError::Missing { .. }
             | OpenError::NotAFile { .. }
             | OpenError::NetworkFileSystem { .. }
-            | OpenError::NoStore { .. } => ErrorKind::FixCall,
+            | OpenError::NoStore { .. }
+            | OpenError::Exists { .. } => ErrorKind::FixCall,
             OpenError::Copied { .. }
             | OpenError::WentBack { .. }
             | OpenError::HardLinked { .. }
