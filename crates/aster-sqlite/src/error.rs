@@ -282,3 +282,39 @@ pub(crate) fn damaged_row(what: impl std::fmt::Display) -> SerializerError {
         source: None,
     }
 }
+
+/// Whether the disk was full.
+pub(crate) fn is_full(error: &SerializerError) -> bool {
+    let SerializerError::Storage {
+        source: Some(source),
+        ..
+    } = error
+    else {
+        return false;
+    };
+    source
+        .downcast_ref::<rusqlite::Error>()
+        .is_some_and(|error| fault(error) == Fault::Full)
+}
+
+/// The same failure for another request.
+pub(crate) fn again(error: &SerializerError) -> SerializerError {
+    let message = error.to_string();
+    match error {
+        SerializerError::Busy { message } => SerializerError::Busy {
+            message: message.clone(),
+        },
+        SerializerError::Refused { message } => SerializerError::Refused {
+            message: message.clone(),
+        },
+        SerializerError::Unavailable { message, .. } => SerializerError::Unavailable {
+            message: message.clone(),
+            source: None,
+        },
+        SerializerError::Storage { message, .. } => SerializerError::Storage {
+            message: message.clone(),
+            source: None,
+        },
+        _ => SerializerError::Unexpected { message },
+    }
+}

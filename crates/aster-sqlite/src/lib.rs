@@ -14,6 +14,7 @@ compile_error!("the SQLite store tells files apart by their inodes and needs Uni
 
 mod audit;
 mod backup;
+mod batch;
 mod connection;
 mod domain;
 mod error;
