@@ -233,8 +233,9 @@ impl Batch<'_> {
                     };
                     side.put_renewal(resource, &mark)?;
                     self.changes.side = true;
-                    self.changes.remembered.push(resource.clone());
-                } else if evidence.renewal.is_some() || evidence.seen.is_some() {
+                }
+                // The side file keeps, or may keep now, what the new epoch makes pointless.
+                if evidence.renewal.is_some() || evidence.seen.is_some() || self.changes.side {
                     self.changes.remembered.push(resource.clone());
                 }
                 self.replace(resource, op, &decision.outcome, before, state, now)?;
