@@ -35,6 +35,13 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
+    /// Something is there that must not be overwritten: a file in the place of a backup or a restored
+    /// store, or what an earlier store has left beside it.
+    #[error("{path:?} exists already: give another path, or move it away first")]
+    Exists {
+        /// What is there.
+        path: PathBuf,
+    },
     /// The path is a directory, a device or something else that is no regular file.
     #[error("{path:?} is not a regular file: give the path of a file")]
     NotAFile {
@@ -164,7 +171,8 @@ impl OpenError {
             | OpenError::Missing { .. }
             | OpenError::NotAFile { .. }
             | OpenError::NetworkFileSystem { .. }
-            | OpenError::NoStore { .. } => ErrorKind::FixCall,
+            | OpenError::NoStore { .. }
+            | OpenError::Exists { .. } => ErrorKind::FixCall,
             OpenError::Copied { .. }
             | OpenError::WentBack { .. }
             | OpenError::HardLinked { .. }
@@ -272,5 +280,41 @@ pub(crate) fn damaged_row(what: impl std::fmt::Display) -> SerializerError {
     SerializerError::Storage {
         message: format!("{} ({what})", advice(Fault::Damaged)),
         source: None,
+    }
+}
+
+/// Whether the disk was full.
+pub(crate) fn is_full(error: &SerializerError) -> bool {
+    let SerializerError::Storage {
+        source: Some(source),
+        ..
+    } = error
+    else {
+        return false;
+    };
+    source
+        .downcast_ref::<rusqlite::Error>()
+        .is_some_and(|error| fault(error) == Fault::Full)
+}
+
+/// The same failure for another request.
+pub(crate) fn again(error: &SerializerError) -> SerializerError {
+    let message = error.to_string();
+    match error {
+        SerializerError::Busy { message } => SerializerError::Busy {
+            message: message.clone(),
+        },
+        SerializerError::Refused { message } => SerializerError::Refused {
+            message: message.clone(),
+        },
+        SerializerError::Unavailable { message, .. } => SerializerError::Unavailable {
+            message: message.clone(),
+            source: None,
+        },
+        SerializerError::Storage { message, .. } => SerializerError::Storage {
+            message: message.clone(),
+            source: None,
+        },
+        _ => SerializerError::Unexpected { message },
     }
 }

@@ -10,7 +10,7 @@ use crate::judge::judge;
 use crate::rows::{self, Stamp};
 use crate::schema::{Id, signed, unsigned};
 use crate::side::{End, SideError, SideFile};
-use crate::writer::{Changed, Writer, begin};
+use crate::writer::{Writer, begin};
 
 /// A sweep follows this many ownership changes…
 const SWEEP_EVERY: u64 = 256;
@@ -28,8 +28,8 @@ pub(crate) struct Sweeps {
 }
 
 impl Sweeps {
-    pub(crate) fn count(&mut self) {
-        self.changes += 1;
+    pub(crate) fn count(&mut self, changes: u64) {
+        self.changes += changes;
     }
 
     pub(crate) fn is_due(&self) -> bool {
@@ -77,12 +77,7 @@ pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
         }
         Ok(((), End::Commit))
     })?;
-    let changed = Changed {
-        epoch: store.floor,
-        store,
-        ended_hold_offs: Vec::new(),
-    };
-    writer.after_change(None, &changed);
+    writer.afterwards.saw(&store);
     Ok(())
 }
 

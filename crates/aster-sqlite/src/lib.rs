@@ -13,6 +13,8 @@
 compile_error!("the SQLite store tells files apart by their inodes and needs Unix");
 
 mod audit;
+mod backup;
+mod batch;
 mod connection;
 mod domain;
 mod error;
@@ -40,6 +42,7 @@ mod writer;
 
 pub use rusqlite;
 
+pub use backup::{Backup, ExistingBackup};
 pub use domain::{BootTime, ClockDomain, StoreTime};
 pub use error::OpenError;
 pub use open::Adopted;

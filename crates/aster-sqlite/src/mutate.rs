@@ -168,7 +168,7 @@ impl SqliteSerializer {
                 .rejections
                 .note(fence, writer, &rejection, holder.as_ref(), current, now_ns);
         if is_new {
-            let job = writer::Job::new(|writer| writer.write_rejections(false));
+            let job = writer::Job::alone(|writer| writer.write_rejections(false));
             // When the queue is full the writer finds it by itself a moment later.
             let _ = self.inner.writer.submit(job);
         }

@@ -200,19 +200,27 @@ pub(crate) fn check(
     writer: &str,
 ) -> Result<Result<(), Refusal>, SerializerError> {
     let row = rows::load(connection, &fence.resource)?;
+    Ok(check_row(store, row.as_ref(), fence, writer))
+}
+
+/// The fence rule on a row that was loaded in the same transaction.
+pub(crate) fn check_row(
+    store: &StoreRow,
+    row: Option<&StoredRow>,
+    fence: &Fence,
+    writer: &str,
+) -> Result<(), Refusal> {
     let view = RowView {
         authority: store.authority,
         resource: &fence.resource,
         floor: store.floor,
-        row: row.as_ref().map(|row| &row.state),
+        row: row.map(|row| &row.state),
     };
-    Ok(
-        check_fence(&view, fence, writer).map_err(|rejection| Refusal {
-            rejection,
-            current: view.epoch(),
-            holder: row.as_ref().and_then(|row| row.state.holder().cloned()),
-        }),
-    )
+    check_fence(&view, fence, writer).map_err(|rejection| Refusal {
+        rejection,
+        current: view.epoch(),
+        holder: row.and_then(|row| row.state.holder().cloned()),
+    })
 }
 
 /// A rejected write and what the row was.

@@ -1,28 +1,40 @@
 //! A small value beside each row, written only under a fence.
 
-use std::sync::Arc;
-
 use aster_core::{
-    ExpectedRevision, Fence, REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite,
-    ResourceName, WriteId, write_register,
+    ExpectedRevision, Fence, FenceRejection, LeaseOp, REGISTER_BYTES_MAX, RegisterDecision,
+    RegisterState, RegisterWrite, ResourceName, TransitionOutcome, WriteId, already_released,
+    write_register,
 };
 use aster_lease::{RegisterError, RegisterValue, Registers, SerializerError};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
-use tokio::sync::oneshot;
 
+use crate::batch::{Asked, Batch, Item, Own};
 use crate::error::storage;
-use crate::reader::{Refusal, check};
+use crate::reader::{Refusal, check_row};
+use crate::rows;
 use crate::schema::{signed, unsigned};
 use crate::serializer::SqliteSerializer;
-use crate::writer::{Changed, Job, Writer, begin};
+use crate::side::SideError;
+use crate::worker::answer;
+use crate::writer::Job;
 
 /// One register write on its way to the writer thread.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteRequest {
+    pub(crate) fence: Fence,
+    pub(crate) writer: String,
+    pub(crate) write: RegisterWrite,
+    /// The lease ends in the same step.
+    pub(crate) release: bool,
+}
+
+/// What became of a register write.
 #[derive(Debug)]
-struct Request {
-    fence: Fence,
-    writer: String,
-    write: RegisterWrite,
+pub(crate) enum Written {
+    At(u64),
+    Conflict(Option<u64>),
+    Refused(Refusal),
 }
 
 #[async_trait]
@@ -40,47 +52,12 @@ impl Registers for SqliteSerializer {
         value: Vec<u8>,
         write_id: WriteId,
     ) -> Result<u64, RegisterError> {
-        let shared = &self.inner.shared;
-        shared.refuse_inside()?;
-        let request = Request {
-            fence: fence.clone(),
-            writer: writer.to_owned(),
-            write: RegisterWrite {
-                expected,
-                value,
-                write_id,
-            },
+        let write = RegisterWrite {
+            expected,
+            value,
+            write_id,
         };
-        let request = Arc::new(request);
-        let looking = request.clone();
-        // A stale writer in a loop is refused by a plain read and takes no lock from the owner.
-        let refused = SqliteSerializer::read(self, move |reader| {
-            reader.check(&looking.fence, &looking.writer)
-        })
-        .await?;
-        if let Err(refusal) = refused {
-            return Err(self.reject(fence, writer, refusal).into());
-        }
-        let (reply, receiver) = oneshot::channel();
-        self.inner
-            .writer
-            .submit(Job::new(move |writer| {
-                let (answer, changed) = match writer.write_register(&request) {
-                    Ok((answer, changed)) => (Ok(answer), changed),
-                    Err(error) => (Err(error), None),
-                };
-                // Nobody waits any more: the write stands, and a retry is recognized.
-                let _ = reply.send(answer);
-                if let Some(changed) = changed {
-                    writer.after_change(None, &changed);
-                }
-            }))
-            .map_err(RegisterError::Store)?;
-        match crate::worker::answer(receiver).await? {
-            Written::At(value_revision) => Ok(value_revision),
-            Written::Conflict(current) => Err(RegisterError::Conflict { current }),
-            Written::Refused(refusal) => Err(self.reject(fence, writer, refusal).into()),
-        }
+        self.write(fence, writer, write, false).await
     }
 
     async fn compare_and_set(
@@ -95,69 +72,198 @@ impl Registers for SqliteSerializer {
         self.compare_and_set_with_id(fence, writer, expected, value, write_id)
             .await
     }
+
+    async fn release_with_value(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        expected: ExpectedRevision,
+        value: Vec<u8>,
+        write_id: WriteId,
+    ) -> Result<u64, RegisterError> {
+        let write = RegisterWrite {
+            expected,
+            value,
+            write_id,
+        };
+        self.write(fence, writer, write, true).await
+    }
 }
 
-/// What became of a register write.
-#[derive(Debug)]
-enum Written {
-    At(u64),
-    Conflict(Option<u64>),
-    Refused(Refusal),
+impl SqliteSerializer {
+    async fn write(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        write: RegisterWrite,
+        release: bool,
+    ) -> Result<u64, RegisterError> {
+        self.inner.shared.refuse_inside()?;
+        let request = WriteRequest {
+            fence: fence.clone(),
+            writer: writer.to_owned(),
+            write,
+            release,
+        };
+        if !release {
+            let (fence, writer) = (fence.clone(), writer.to_owned());
+            // A stale writer in a loop is refused by a plain read and takes no lock from the owner.
+            let refused =
+                SqliteSerializer::read(self, move |reader| reader.check(&fence, &writer)).await?;
+            if let Err(refusal) = refused {
+                return Err(self.reject(&request.fence, &request.writer, refusal).into());
+            }
+        }
+        let (asked, receiver) = Asked::new(request);
+        let job = Job::shared(Item::Write(asked));
+        self.inner
+            .writer
+            .submit(job)
+            .map_err(RegisterError::Store)?;
+        match answer(receiver).await? {
+            Written::At(value_revision) => Ok(value_revision),
+            Written::Conflict(current) => Err(RegisterError::Conflict { current }),
+            Written::Refused(refusal) => Err(self.reject(fence, writer, refusal).into()),
+        }
+    }
 }
 
-impl Writer {
-    /// The fence rule, the register rule and the write in one transaction.
-    fn write_register(
-        &mut self,
-        request: &Request,
-    ) -> Result<(Written, Option<Changed>), SerializerError> {
-        let shared = &*self.shared;
-        let begun = begin(shared, &self.main, self.patience)?;
-        let Request {
+impl Batch<'_> {
+    /// The fence rule, the register rule, the write, and the release if it is asked for.
+    pub(crate) fn write(&mut self, request: &WriteRequest) -> Result<Own<Written>, SideError> {
+        let WriteRequest {
             fence,
             writer,
             write,
+            release,
         } = request;
-        if let Err(refusal) = check(&begun.transaction, &begun.store, fence, writer)? {
-            return Ok((Written::Refused(refusal), None));
+        let resource = &fence.resource;
+        let row = rows::load(self.main, resource)?;
+        if let Err(refusal) = check_row(self.store, row.as_ref(), fence, writer) {
+            if *release && let Some(value_revision) = self.find_release(request, &refusal)? {
+                return Ok(Ok(Written::At(value_revision)));
+            }
+            return Ok(Ok(Written::Refused(refusal)));
         }
-        let current = load(&begun.transaction, &fence.resource)?;
-        let bytes_max = shared.options.register_bytes_max.min(REGISTER_BYTES_MAX);
-        let state = match write_register(current.as_ref(), write, bytes_max)? {
-            RegisterDecision::Write(state) => state,
-            RegisterDecision::AlreadyWritten { value_revision } => {
-                return Ok((Written::At(value_revision), None));
-            }
-            RegisterDecision::Conflict { current } => {
-                return Ok((Written::Conflict(current), None));
-            }
+        let current = load(self.main, resource)?;
+        let bytes_max = self.shared.options.register_bytes_max;
+        let bytes_max = bytes_max.min(REGISTER_BYTES_MAX);
+        let decision = match write_register(current.as_ref(), write, bytes_max) {
+            Ok(decision) => decision,
+            Err(error) => return Ok(Err(error.into())),
         };
-        begun
-            .transaction
-            .prepare_cached(
-                "INSERT OR REPLACE INTO main.aster_registers
-                 (resource, value_revision, epoch, writer, write_id, value)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )
-            .and_then(|mut insert| {
-                insert.execute(params![
-                    fence.resource.as_str(),
-                    signed(state.value_revision),
-                    signed(fence.epoch),
-                    writer,
-                    write.write_id.as_bytes(),
-                    write.value,
-                ])
-            })
-            .map_err(storage)?;
-        let store = begun.commit(shared)?;
-        let changed = Changed {
-            store,
-            epoch: fence.epoch,
-            ended_hold_offs: Vec::new(),
+        let (value_revision, is_new) = match decision {
+            RegisterDecision::Write(state) => (state.value_revision, true),
+            RegisterDecision::AlreadyWritten { value_revision } => (value_revision, false),
+            RegisterDecision::Conflict { current } => return Ok(Ok(Written::Conflict(current))),
         };
-        Ok((Written::At(state.value_revision), Some(changed)))
+        // The release comes first: should the rules refuse it, nothing was written.
+        if *release {
+            let op = LeaseOp::Release {
+                holder: fence.holder.clone(),
+                epoch: fence.epoch,
+            };
+            match self.transition_of(resource, row.as_ref(), &op)? {
+                Ok(TransitionOutcome::Released) => {}
+                Ok(other) => return Ok(Err(not_released(&other))),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        if is_new {
+            put(self.main, request, value_revision, current.is_some())?;
+            self.changes.main = true;
+        }
+        Ok(Ok(Written::At(value_revision)))
     }
+
+    /// Whether a refused release with a value is the retry of one that was carried out.
+    fn find_release(
+        &self,
+        request: &WriteRequest,
+        refusal: &Refusal,
+    ) -> Result<Option<u64>, SerializerError> {
+        let fence = &request.fence;
+        if !matches!(refusal.rejection, FenceRejection::StaleEpoch { .. }) {
+            return Ok(None);
+        }
+        let Some((epoch, by)) = written_by(self.main, &fence.resource)? else {
+            return Ok(None);
+        };
+        if by != request.writer {
+            return Ok(None);
+        }
+        let current = load(self.main, &fence.resource)?;
+        let write_id = request.write.write_id;
+        Ok(already_released(
+            current.as_ref(),
+            epoch,
+            refusal.current,
+            fence.epoch,
+            write_id,
+        ))
+    }
+}
+
+/// The fence rule has passed for the same row, so the rules cannot deny its release.
+fn not_released(outcome: &TransitionOutcome) -> SerializerError {
+    SerializerError::Unexpected {
+        message: format!("the release of a lease whose fence is good was answered {outcome:?}"),
+    }
+}
+
+fn put(
+    connection: &Connection,
+    request: &WriteRequest,
+    value_revision: u64,
+    is_there: bool,
+) -> Result<(), SerializerError> {
+    // Replacing a row that is there would move it, and its place in the index.
+    let sql = if is_there {
+        "UPDATE main.aster_registers
+         SET value_revision = ?2, epoch = ?3, writer = ?4, write_id = ?5, value = ?6
+         WHERE resource = ?1"
+    } else {
+        "INSERT INTO main.aster_registers
+         (resource, value_revision, epoch, writer, write_id, value)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+    };
+    let WriteRequest {
+        fence,
+        writer,
+        write,
+        ..
+    } = request;
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| {
+            statement.execute(params![
+                fence.resource.as_str(),
+                signed(value_revision),
+                signed(fence.epoch),
+                writer,
+                write.write_id.as_bytes(),
+                write.value,
+            ])
+        })
+        .map(|_| ())
+        .map_err(storage)
+}
+
+/// Under which epoch and by whom the value was written.
+fn written_by(
+    connection: &Connection,
+    resource: &ResourceName,
+) -> Result<Option<(u64, String)>, SerializerError> {
+    connection
+        .prepare_cached("SELECT epoch, writer FROM main.aster_registers WHERE resource = ?1")
+        .and_then(|mut select| {
+            select
+                .query_row([resource.as_str()], |row| {
+                    Ok((unsigned(row.get(0)?), row.get(1)?))
+                })
+                .optional()
+        })
+        .map_err(storage)
 }
 
 fn load(

@@ -11,9 +11,10 @@ use aster_lease::SerializerError;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
+use crate::error::again;
 use crate::judge::{Evidence, Renewal, Verdict, effective, judge};
 use crate::rows::{self, StoredRow};
-use crate::schema::{self, StoreRow};
+use crate::schema::StoreRow;
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{End, SideError, SideFile};
 use crate::side_tables::SideTransaction;
@@ -113,10 +114,7 @@ impl Renewals {
         })?;
         // Whoever replaced the side file meanwhile has not seen these renewals, and begins to watch
         // only after the replacement is visible here.
-        let store = {
-            let (transaction, _) = shared.begin(main, TransactionBehavior::Deferred)?;
-            schema::load(&transaction)?
-        };
+        let store = shared.begin(main, TransactionBehavior::Deferred)?.1;
         if !side.serves(store.side_id) {
             return Err(SideError::NeedsRepair);
         }
@@ -128,7 +126,7 @@ impl Renewals {
         if self.shared.repair_queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let job = writer::Job::new(|writer| {
+        let job = writer::Job::alone(|writer| {
             if let Err(error) = writer.repair_side() {
                 tracing::warn!(%error, "the side file was not replaced; renewals will ask again");
             }
@@ -207,27 +205,5 @@ impl Step<'_> {
         }
         self.known.insert(resource.clone(), (row, evidence));
         Ok(Ok(decision.outcome))
-    }
-}
-
-/// The same failure for another request.
-fn again(error: &SerializerError) -> SerializerError {
-    let message = error.to_string();
-    match error {
-        SerializerError::Busy { message } => SerializerError::Busy {
-            message: message.clone(),
-        },
-        SerializerError::Refused { message } => SerializerError::Refused {
-            message: message.clone(),
-        },
-        SerializerError::Unavailable { message, .. } => SerializerError::Unavailable {
-            message: message.clone(),
-            source: None,
-        },
-        SerializerError::Storage { message, .. } => SerializerError::Storage {
-            message: message.clone(),
-            source: None,
-        },
-        _ => SerializerError::Unexpected { message },
     }
 }

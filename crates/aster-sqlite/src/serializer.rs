@@ -9,6 +9,7 @@ use aster_lease::{AuditLog, AuditQuery, AuditRecord, LeaseSerializer, ListQuery,
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
+use crate::batch::{Asked, Item, TransitionRequest};
 use crate::error::OpenError;
 use crate::idle::Sweeps;
 use crate::open::{self, Adopted};
@@ -17,7 +18,7 @@ use crate::reader::{self, Reader};
 use crate::renewals::{self, Renewals, Request};
 use crate::shared::Shared;
 use crate::worker::{Worker, answer};
-use crate::writer::{self, Writer};
+use crate::writer::{self, Afterwards, Writer};
 
 /// A durable store of leases, registers and audit records in one SQLite file, for the processes of
 /// one machine.
@@ -71,6 +72,7 @@ impl SqliteSerializer {
             main,
             side: None,
             sweeps: Sweeps::default(),
+            afterwards: Afterwards::default(),
             patience: shared.options.busy_bound,
         };
         let writer = Worker::start("aster-sqlite-writer", writer).map_err(io)?;
@@ -163,30 +165,18 @@ impl SqliteSerializer {
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
         self.inner.shared.refuse_inside()?;
-        let (resource, op) = (Arc::new(resource), Arc::new(op));
+        let request = TransitionRequest { resource, op };
         let look = {
-            let (resource, op) = (resource.clone(), op.clone());
+            let (resource, op) = (request.resource.clone(), request.op.clone());
             self.read(move |reader| reader.first_look(&resource, &op))
                 .await?
         };
         if let Some(denied) = look {
             return Ok(denied);
         }
-        let (reply, receiver) = oneshot::channel();
-        self.inner.writer.submit(writer::Job::new(move |writer| {
-            match writer.transition(&resource, &op) {
-                Ok((outcome, changed)) => {
-                    // Nobody waits any more: the change stands, and a retry is recognized.
-                    let _ = reply.send(Ok(outcome));
-                    if let Some(changed) = changed {
-                        writer.after_change(Some(&resource), &changed);
-                    }
-                }
-                Err(error) => {
-                    let _ = reply.send(Err(error));
-                }
-            }
-        }))?;
+        let (asked, receiver) = Asked::new(request);
+        let job = writer::Job::shared(Item::Transition(asked));
+        self.inner.writer.submit(job)?;
         answer(receiver).await
     }
 }

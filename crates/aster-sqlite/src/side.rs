@@ -12,7 +12,7 @@ use aster_lease::SerializerError;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::connection::{Durability, connect};
-use crate::error::{Fault, fault, storage};
+use crate::error::{Fault, fault, is_full, storage};
 use crate::identity::{FileId, JournalId, facts, journal, still_names};
 use crate::options::SqliteOptions;
 use crate::schema::{Id, signed, unsigned};
@@ -264,19 +264,25 @@ impl SideFile {
     ) -> Result<T, SideError> {
         match self.write_once(&mut step) {
             Err(SideError::Store(error)) if is_full(&error) => {
-                // Its result does not matter: the second try tells.
-                let _ =
-                    self.connection
-                        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+                self.fold_journal();
                 self.write_once(&mut step)
             }
             other => other,
         }
     }
 
-    fn write_once<T>(
+    /// Folds the journal back, which gives its room back to the disk.
+    pub(crate) fn fold_journal(&self) {
+        // Its result does not matter: whoever needs the room tries again and sees.
+        let _ = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    }
+
+    /// Runs `step` under the side file's write lock, once.
+    pub(crate) fn write_once<T>(
         &self,
-        step: &mut impl FnMut(&SideTransaction<'_>) -> Result<(T, End), SideError>,
+        step: impl FnOnce(&SideTransaction<'_>) -> Result<(T, End), SideError>,
     ) -> Result<T, SideError> {
         let transaction =
             Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
@@ -335,7 +341,7 @@ impl SideFile {
 
     /// Gives a clock its era, unless somebody else just did.
     fn add_era(&self, domain: &str, era: Id) -> Result<Id, SideError> {
-        self.write_once(&mut |side: &SideTransaction<'_>| {
+        self.write_once(|side| {
             side.connection.execute(
                 "INSERT OR IGNORE INTO eras (domain, era, armed) VALUES (?1, ?2, 0)",
                 params![domain, era],
@@ -383,17 +389,4 @@ fn boot_of(domain: &str) -> &str {
 /// An id that is as random as both and belongs to both.
 fn mix(seed: Id, id: Id) -> Id {
     std::array::from_fn(|index| seed[index] ^ id[index])
-}
-
-fn is_full(error: &SerializerError) -> bool {
-    let SerializerError::Storage {
-        source: Some(source),
-        ..
-    } = error
-    else {
-        return false;
-    };
-    source
-        .downcast_ref::<rusqlite::Error>()
-        .is_some_and(|error| fault(error) == Fault::Full)
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// How long a worker sleeps at most before it looks after its own affairs.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 
 /// What a worker thread does with what is queued.
 pub(crate) trait Work: Send + 'static {
@@ -23,8 +23,13 @@ pub(crate) trait Work: Send + 'static {
     /// Does `first`, and whatever else of `queue` is best done with it.
     fn run(&mut self, first: Self::Job, queue: &Receiver<Self::Job>);
 
-    /// Called at least once a second, and once at the end.
-    fn tick(&mut self) {}
+    /// How long to wait for the next request before [`tick`](Self::tick), at most [`TICK`].
+    fn rest(&self) -> Duration {
+        TICK
+    }
+
+    /// Called after each run, and with `is_quiet` when nothing has come for [`rest`](Self::rest).
+    fn tick(&mut self, _is_quiet: bool) {}
 }
 
 /// A handle to a worker thread. Dropping it lets the thread finish what is queued, and waits for it.
@@ -43,12 +48,14 @@ impl<J: Send + 'static> Worker<J> {
                 loop {
                     // A panic fails the requests at hand, which notice that nobody answers.
                     let caught = catch_unwind(AssertUnwindSafe(|| {
-                        match receiver.recv_timeout(TICK) {
-                            Ok(job) => work.run(job, &receiver),
-                            Err(RecvTimeoutError::Timeout) => {}
+                        match receiver.recv_timeout(work.rest().min(TICK)) {
+                            Ok(job) => {
+                                work.run(job, &receiver);
+                                work.tick(false);
+                            }
+                            Err(RecvTimeoutError::Timeout) => work.tick(true),
                             Err(RecvTimeoutError::Disconnected) => return false,
                         }
-                        work.tick();
                         true
                     }));
                     match caught {
@@ -57,7 +64,6 @@ impl<J: Send + 'static> Worker<J> {
                         Err(_) => tracing::error!("a request to the store panicked; this is a bug"),
                     }
                 }
-                let _ = catch_unwind(AssertUnwindSafe(|| work.tick()));
             })?;
         Ok(Self {
             sender: Some(sender),

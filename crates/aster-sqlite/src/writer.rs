@@ -1,65 +1,109 @@
-//! The one thread of a process that changes the main file, one request after the other.
+//! The one thread of a process that changes the main file.
 //!
-//! It takes one job at a time and commits it before the next; a commit that carries several jobs
-//! would be built into [`Work::run`].
+//! It takes what has queued up, carries it out in one transaction, and answers each caller after that
+//! is durable: so callers who come together pay for one sync together.
 
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use aster_core::{Effect, LeaseOp, ResourceName, RowState, RowView, TransitionOutcome, transition};
+use aster_core::ResourceName;
 use aster_lease::SerializerError;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audit;
+use crate::batch::{Batch, Changes, Item};
 use crate::connection::wait_for_others;
-use crate::error::storage;
+use crate::error::{again, is_full, storage};
 use crate::gate::Turn;
 use crate::idle::{self, Sweeps};
-use crate::judge::{Renewal, Verdict, effective, judge};
 use crate::open;
-use crate::rows::{self, Stamp, StoredRow};
 use crate::schema::{StoreRow, count_change};
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{End, SideError, SideFile, Witness};
 use crate::side_tables::SideTransaction;
-use crate::worker::Work;
+use crate::worker::{TICK, Work};
 
-/// What the writer thread is asked to do; it answers through a channel of its own.
-pub(crate) struct Job {
-    queued: Instant,
-    step: Box<dyn FnOnce(&mut Writer) + Send>,
-}
-
-impl Job {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "how long a caller waits for other writers is real time, and decides nothing else"
-    )]
-    pub(crate) fn new(step: impl FnOnce(&mut Writer) + Send + 'static) -> Self {
-        Self {
-            queued: Instant::now(),
-            step: Box::new(step),
-        }
-    }
-}
+/// How many requests share one commit at most.
+const BATCH_MAX: usize = 256;
+/// How many bytes of values share one commit at most; a larger one is committed alone.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How long the thread's own affairs wait for other writers, while no caller waits for them.
 const HOUSEKEEPING_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often one request replaces a broken side file before it gives up.
+/// How often one batch replaces a broken side file before it gives up.
 const REPAIRS_MAX: usize = 3;
 
-/// More renewals than can reach one lease while the end of that lease is on its way to the disk: so
-/// far does its revision jump, so that none of them can equal it.
-const RENEWALS_IN_FLIGHT_MAX: u64 = 16;
+/// What follows a change waits until nobody has asked for this long…
+const QUIET: Duration = Duration::from_millis(5);
+/// …or, while there is no quiet, at most this long…
+const AFTERWARDS_EVERY: Duration = Duration::from_millis(100);
+/// …or until so many rows wait for it.
+const AFTERWARDS_MAX: usize = 4_096;
+
+/// What the writer thread is asked to do, and since when.
+pub(crate) struct Job {
+    queued: Instant,
+    work: JobWork,
+}
+
+enum JobWork {
+    /// Together with what else is queued.
+    Shared(Item),
+    /// In transactions of its own.
+    Alone(Box<dyn FnOnce(&mut Writer) + Send>),
+}
+
+impl Job {
+    /// A request that shares its commit with others.
+    pub(crate) fn shared(item: Item) -> Self {
+        Self::queued_now(JobWork::Shared(item))
+    }
+
+    /// A step with transactions of its own; it answers through a channel of its own.
+    pub(crate) fn alone(step: impl FnOnce(&mut Writer) + Send + 'static) -> Self {
+        Self::queued_now(JobWork::Alone(Box::new(step)))
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "how long a caller waits for other writers is real time, and decides nothing else"
+    )]
+    fn queued_now(work: JobWork) -> Self {
+        Self {
+            queued: Instant::now(),
+            work,
+        }
+    }
+}
+
+/// A request in a batch and since when it waits.
+struct Waiting {
+    queued: Instant,
+    item: Item,
+}
+
+/// Why a batch was not committed. Nothing of it was kept.
+enum Trouble {
+    /// It was not begun, or its commit failed: that is nobody's fault.
+    Batch(SerializerError),
+    /// One of the requests cannot be kept.
+    Item(SerializerError),
+    /// One of the requests panicked.
+    Panic,
+    NeedsRepair,
+}
 
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) main: Connection,
     pub(crate) side: Option<SideFile>,
     pub(crate) sweeps: Sweeps,
+    pub(crate) afterwards: Afterwards,
     /// How long the present step may wait for other writers.
     pub(crate) patience: Duration,
 }
@@ -67,12 +111,25 @@ pub(crate) struct Writer {
 impl Work for Writer {
     type Job = Job;
 
-    fn run(&mut self, first: Job, _queue: &Receiver<Job>) {
-        // Time in the queue counts: when a closure holds everybody up, all who wait hear of it in
-        // time, and not one after the other.
-        let bound = self.shared.options.busy_bound;
-        self.be_patient(bound.saturating_sub(first.queued.elapsed()));
-        (first.step)(self);
+    fn run(&mut self, first: Job, queue: &Receiver<Job>) {
+        let mut next = Some(first);
+        while let Some(job) = next.take() {
+            match job.work {
+                JobWork::Alone(step) => {
+                    self.be_patient(self.left_of(job.queued));
+                    step(self);
+                }
+                JobWork::Shared(item) => {
+                    let first = Waiting {
+                        queued: job.queued,
+                        item,
+                    };
+                    let (batch, after) = gather(first, queue);
+                    self.carry_out(batch);
+                    next = after;
+                }
+            }
+        }
         if self.sweeps.is_due() {
             self.be_patient(HOUSEKEEPING_PATIENCE);
             // What fails here is tried again after the next changes.
@@ -82,9 +139,22 @@ impl Work for Writer {
         }
     }
 
-    fn tick(&mut self) {
-        self.be_patient(HOUSEKEEPING_PATIENCE);
-        self.write_rejections(false);
+    fn rest(&self) -> Duration {
+        if self.afterwards.is_empty() {
+            TICK
+        } else {
+            QUIET
+        }
+    }
+
+    fn tick(&mut self, is_quiet: bool) {
+        if is_quiet || self.afterwards.is_due() {
+            self.do_afterwards();
+        }
+        if !self.shared.rejections.is_empty() {
+            self.be_patient(HOUSEKEEPING_PATIENCE);
+            self.write_rejections(false);
+        }
     }
 }
 
@@ -92,7 +162,34 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.be_patient(self.shared.options.busy_bound);
         self.write_rejections(true);
+        self.do_afterwards();
     }
+}
+
+/// Takes what is queued behind `first`, in its order, as far as it shares a commit with it. Answers
+/// also the job that ended the batch.
+fn gather(first: Waiting, queue: &Receiver<Job>) -> (Vec<Waiting>, Option<Job>) {
+    let mut bytes = first.item.bytes();
+    let mut batch = vec![first];
+    while batch.len() < BATCH_MAX
+        && bytes < BATCH_BYTES_MAX
+        && let Ok(job) = queue.try_recv()
+    {
+        match job.work {
+            JobWork::Shared(item) if bytes + item.bytes() <= BATCH_BYTES_MAX => {
+                bytes += item.bytes();
+                batch.push(Waiting {
+                    queued: job.queued,
+                    item,
+                });
+            }
+            work => {
+                let queued = job.queued;
+                return (batch, Some(Job { queued, work }));
+            }
+        }
+    }
+    (batch, None)
 }
 
 /// A change that is ready to be committed.
@@ -140,93 +237,141 @@ impl Writer {
         }
     }
 
-    /// Acquire, release, revoke or cancel. Durable when it returns.
-    pub(crate) fn transition(
-        &mut self,
-        resource: &ResourceName,
-        op: &LeaseOp,
-    ) -> Result<(TransitionOutcome, Option<Changed>), SerializerError> {
-        for _ in 0..REPAIRS_MAX {
-            match self.transition_once(resource, op) {
-                Err(SideError::NeedsRepair) => self.repair_side()?,
-                Err(SideError::Store(error)) => return Err(error),
-                Ok(done) => return Ok(done),
-            }
-        }
-        Err(side_unavailable())
+    /// How long a request that was queued then may still wait for other writers. Time in the queue
+    /// counts: when a closure holds everybody up, all who wait hear of it in time, and not one after
+    /// the other.
+    fn left_of(&self, queued: Instant) -> Duration {
+        let bound = self.shared.options.busy_bound;
+        bound.saturating_sub(queued.elapsed())
     }
 
-    fn transition_once(
-        &mut self,
-        resource: &ResourceName,
-        op: &LeaseOp,
-    ) -> Result<(TransitionOutcome, Option<Changed>), SideError> {
-        let shared = &*self.shared;
-        let begun = begin(shared, &self.main, self.patience)?;
-        let before = rows::load(&begun.transaction, resource)?;
-        let side = shared.side(&mut self.side, &begun.store)?;
-        // The side file's lock keeps out renewals that have read their clock and not yet committed.
-        let step =
-            side.write(|side| decide(shared, &begun.store, resource, before.as_ref(), op, side))?;
-        let Some((after, era)) = step.replace else {
-            return Ok((step.outcome, None));
-        };
-        let row = stamped(
-            after,
-            before.as_ref(),
-            Stamp {
-                era,
-                since_ns: shared.now_ns(),
-            },
-        );
-        rows::store(&begun.transaction, resource, &row, before.as_ref())?;
-        let at_unix_ms = shared.options.time.wall_unix_ms();
-        let detail = aster_lease::audit::detail_of(op);
-        let record = audit::of_transition(
-            resource,
-            op,
-            &step.outcome,
-            before.as_ref(),
-            row.state.epoch,
-            at_unix_ms,
-            detail.as_deref(),
-        );
-        if let Some(record) = record {
-            audit::insert(
-                &begun.transaction,
-                &record,
-                shared.options.audit_records_max,
-            )?;
-        }
-        let store = begun.commit(shared)?;
-        self.sweeps.count();
-        let changed = Changed {
-            store,
-            epoch: row.state.epoch,
-            ended_hold_offs: rows::ended_hold_offs(&row, before.as_ref()),
-        };
-        Ok((step.outcome, Some(changed)))
-    }
-
-    /// What can wait until the caller has its answer.
-    pub(crate) fn after_change(&mut self, resource: Option<&ResourceName>, changed: &Changed) {
-        let store = &changed.store;
-        let witness = Witness {
-            authority: store.authority,
-            sequence: store.sequence,
-        };
-        let done = self.shared.side(&mut self.side, store).and_then(|side| {
-            side.write(|side| {
-                side.put_witness(witness)?;
-                if let Some(resource) = resource {
-                    side.forget_below(resource, changed.epoch)?;
-                    for epoch in &changed.ended_hold_offs {
-                        side.forget_hold_off(resource, *epoch)?;
+    /// Carries out a batch and tells each of its requests what became of it.
+    fn carry_out(&mut self, mut batch: Vec<Waiting>) {
+        let mut repairs = 0;
+        let mut has_made_room = false;
+        // Bounded: every turn ends the batch, makes it smaller, or uses up one of the two above.
+        while let Some(oldest) = batch.first() {
+            self.be_patient(self.left_of(oldest.queued));
+            let attempt = catch_unwind(AssertUnwindSafe(|| self.attempt(&mut batch)));
+            match attempt.unwrap_or(Err(Trouble::Panic)) {
+                Ok(()) => {
+                    batch.drain(..).for_each(|waiting| waiting.item.tell());
+                }
+                Err(Trouble::NeedsRepair) if repairs < REPAIRS_MAX => {
+                    repairs += 1;
+                    if let Err(error) = self.repair_side() {
+                        fail_all(&mut batch, error);
                     }
                 }
-                Ok(((), End::Commit))
-            })
-        });
+                Err(Trouble::NeedsRepair) => fail_all(&mut batch, side_unavailable()),
+                Err(Trouble::Batch(SerializerError::Busy { message })) => {
+                    // Who came later has more time left.
+                    let is_up = |waiting: &Waiting| self.left_of(waiting.queued).is_zero();
+                    let up = batch.iter().take_while(|waiting| is_up(waiting)).count();
+                    let up = batch.drain(..up.max(1));
+                    for waiting in up {
+                        let message = message.clone();
+                        waiting.item.fail(SerializerError::Busy { message });
+                    }
+                }
+                Err(Trouble::Batch(error)) if !is_full(&error) => fail_all(&mut batch, error),
+                Err(Trouble::Batch(error) | Trouble::Item(error)) if batch.len() == 1 => {
+                    if is_full(&error) && !has_made_room {
+                        has_made_room = true;
+                        self.make_room();
+                    } else {
+                        fail_all(&mut batch, error);
+                    }
+                }
+                Err(Trouble::Panic) if batch.len() == 1 => {
+                    tracing::error!("a request to the store panicked; this is a bug");
+                    // It notices that nobody answers.
+                    batch.clear();
+                }
+                // One of them is at fault, or does not fit: each for itself then.
+                Err(Trouble::Batch(_) | Trouble::Item(_) | Trouble::Panic) => {
+                    for waiting in batch.drain(..) {
+                        self.carry_out(vec![waiting]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All of the batch in one commit. Side marks are committed first: a renewal that reads its row
+    /// before our commit must find them.
+    fn attempt(&mut self, batch: &mut [Waiting]) -> Result<(), Trouble> {
+        let shared = &*self.shared;
+        let begun = begin(shared, &self.main, self.patience).map_err(Trouble::Batch)?;
+        let needs_side = batch.iter().any(|waiting| waiting.item.needs_side());
+        let mut is_items = false;
+        let mut carry_out =
+            |side: Option<&SideTransaction<'_>>| -> Result<(Changes, End), SideError> {
+                let mut steps = Batch {
+                    shared,
+                    main: &begun.transaction,
+                    store: &begun.store,
+                    side,
+                    changes: Changes::default(),
+                };
+                is_items = true;
+                for waiting in batch.iter_mut() {
+                    waiting.item.carry_out(&mut steps)?;
+                }
+                is_items = false;
+                let end = steps.end_of_side();
+                Ok((steps.changes, end))
+            };
+        let changes = if needs_side {
+            shared
+                .side(&mut self.side, &begun.store)
+                .and_then(|side| side.write_once(|side| carry_out(Some(side))))
+        } else {
+            carry_out(None).map(|(changes, _)| changes)
+        };
+        let changes = changes.map_err(|error| match error {
+            SideError::NeedsRepair => Trouble::NeedsRepair,
+            SideError::Store(error) if is_items => Trouble::Item(error),
+            SideError::Store(error) => Trouble::Batch(error),
+        })?;
+        if changes.main {
+            let store = begun.commit(shared).map_err(Trouble::Batch)?;
+            self.sweeps.count(changes.transitions);
+            self.afterwards.add(&store, changes);
+        }
+        Ok(())
+    }
+
+    /// Folds the side file's journal back: on a full disk that may be the room which is missing.
+    fn make_room(&mut self) {
+        if let Some(side) = &self.side {
+            side.fold_journal();
+        }
+    }
+
+    /// What could wait until the callers had their answers.
+    fn do_afterwards(&mut self) {
+        let Some(due) = self.afterwards.take() else {
+            return;
+        };
+        let done = self
+            .shared
+            .side(&mut self.side, &due.store)
+            .and_then(|side| {
+                side.write(|side| {
+                    side.put_witness(Witness {
+                        authority: due.store.authority,
+                        sequence: due.store.sequence,
+                    })?;
+                    for (resource, epoch) in &due.rows {
+                        side.forget_below(resource, *epoch)?;
+                    }
+                    for (resource, epoch) in &due.ended_hold_offs {
+                        side.forget_hold_off(resource, *epoch)?;
+                    }
+                    Ok(((), End::Commit))
+                })
+            });
         if let Err(error) = done {
             // It only notices restored files, and the next change tries again.
             tracing::debug!(?error, "the witness was not written");
@@ -295,95 +440,66 @@ impl Writer {
     }
 }
 
-/// A durable change, for what follows it.
-pub(crate) struct Changed {
-    pub(crate) store: StoreRow,
-    pub(crate) epoch: u64,
-    /// The epochs of hold-offs that the row has no more.
-    pub(crate) ended_hold_offs: Vec<u64>,
-}
-
-struct Decided {
-    outcome: TransitionOutcome,
-    /// The new row and the era of our clock.
-    replace: Option<(RowState, crate::schema::Id)>,
-}
-
-/// Judges and decides under both locks.
-fn decide(
-    shared: &Shared,
-    store: &StoreRow,
-    resource: &ResourceName,
-    before: Option<&StoredRow>,
-    op: &LeaseOp,
-    side: &SideTransaction<'_>,
-) -> Result<(Decided, End), SideError> {
-    let evidence = side.evidence(resource, before)?;
-    let now_ns = shared.now_ns();
-    let mut row = before.map(|row| effective(row, evidence.renewal.as_ref()));
-    let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
-        judge(row, &evidence, side.era, now_ns)
-    });
-    let mut end = End::Rollback;
-    for (watched, seen) in &verdict.watches {
-        side.watch(resource, *watched, *seen)?;
-        end = End::Commit;
+/// Every request of the batch hears of the failure that they share.
+fn fail_all(batch: &mut Vec<Waiting>, error: SerializerError) {
+    for waiting in batch.drain(..) {
+        waiting.item.fail(again(&error));
     }
-    let view = RowView {
-        authority: store.authority,
-        resource,
-        floor: store.floor,
-        row: row.as_ref().map(|row| &row.state),
-    };
-    let decision = transition(&view, &verdict.judged, &shared.options.ttl_bounds, op)
-        .map_err(SerializerError::from)?;
-    let mut replace = None;
-    match decision.effect {
-        Effect::Keep => {}
-        Effect::Rearm(state) => {
-            let renewal = Renewal {
-                epoch: state.epoch,
-                revision: state.revision,
-                era: side.era,
-                since_ns: now_ns,
-                expired: false,
-            };
-            side.put_renewal(resource, &renewal)?;
-            end = End::Commit;
-        }
-        Effect::Replace(mut state) => {
-            if !matches!(op, LeaseOp::Acquire { .. }) {
-                state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX);
-            } else if let Some(row) = row.as_ref().filter(|row| row.state.held.is_some()) {
-                // The old holder may read another clock by which it has not expired, and renew
-                // before this takeover is durable. The mark refuses that.
-                let mark = Renewal {
-                    epoch: row.state.epoch,
-                    revision: row.state.revision,
-                    era: row.stamp.era,
-                    since_ns: row.stamp.since_ns,
-                    expired: true,
-                };
-                side.put_renewal(resource, &mark)?;
-                end = End::Commit;
-            }
-            replace = Some((state, side.era));
-        }
-    }
-    let outcome = decision.outcome;
-    Ok((Decided { outcome, replace }, end))
 }
 
-/// The new row with its instants: hold-offs that were there before keep their own.
-fn stamped(state: RowState, before: Option<&StoredRow>, now: Stamp) -> StoredRow {
-    let before = |epoch| before.and_then(|row| row.hold_off_since(epoch));
-    let epochs = state.hold_offs.iter().map(|hold_off| hold_off.epoch);
-    let hold_offs_since = epochs
-        .map(|epoch| (epoch, before(epoch).unwrap_or(now)))
-        .collect();
-    StoredRow {
-        state,
-        stamp: now,
-        hold_offs_since,
+/// What the side file has to be told after a commit, and can be told later: how far the main file has
+/// come, and what it need not remember any more.
+#[derive(Debug, Default)]
+pub(crate) struct Afterwards {
+    due: Option<Due>,
+}
+
+#[derive(Debug)]
+struct Due {
+    since: Instant,
+    store: StoreRow,
+    rows: HashMap<ResourceName, u64>,
+    ended_hold_offs: Vec<(ResourceName, u64)>,
+}
+
+impl Afterwards {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "when the side file is told is real time, and decides nothing"
+    )]
+    fn add(&mut self, store: &StoreRow, changes: Changes) {
+        let due = self.due.get_or_insert_with(|| Due {
+            since: Instant::now(),
+            store: store.clone(),
+            rows: HashMap::new(),
+            ended_hold_offs: Vec::new(),
+        });
+        due.store = store.clone();
+        let remembered = changes.remembered.into_iter();
+        due.rows.extend(remembered.filter_map(|resource| {
+            let epoch = *changes.rows.get(&resource)?;
+            Some((resource, epoch))
+        }));
+        due.ended_hold_offs.extend(changes.ended_hold_offs);
+    }
+
+    /// The store as a commit of another kind left it.
+    pub(crate) fn saw(&mut self, store: &StoreRow) {
+        self.add(store, Changes::default());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.due.is_none()
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.as_ref().is_some_and(|due| {
+            due.rows.len() + due.ended_hold_offs.len() >= AFTERWARDS_MAX
+                || due.since.elapsed() >= AFTERWARDS_EVERY
+        })
+    }
+
+    fn take(&mut self) -> Option<Due> {
+        self.due.take()
     }
 }

@@ -166,7 +166,9 @@ async fn a_release_beside_a_renewal_on_its_way_frees_at_once() {
     );
 }
 
-/// The other way round: the takeover has judged and is about to commit when the holder renews.
+/// The other way round: the takeover is about to judge, by a clock on which the lease is over, when its
+/// holder renews by one on which it is not. The renewal waits, and finds the takeover's mark whether
+/// or not the takeover is durable by then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_after_a_takeover_was_judged_is_not_acknowledged() {
     let place = Place::new();
@@ -180,18 +182,14 @@ async fn a_renewal_after_a_takeover_was_judged_is_not_acknowledged() {
     denied(try_acquire(&contender, "catalog", "worker-b").await);
     fast.advance_ms(TTL_MS);
 
-    // Readings: the first look, the judgement, and the instant of the new row, which is taken after
-    // the side file's lock was given back.
+    // Readings: the first look, and the judgement, which is made under the side file's lock.
     let (reached, is_reached) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let inner = hooked.clone();
+    let judging = hooked.clone();
     hooked.at_next_reading(move || {
-        let last = inner.clone();
-        inner.at_next_reading(move || {
-            last.at_next_reading(move || {
-                reached.send(()).unwrap();
-                may_go_on.recv().unwrap();
-            });
+        judging.at_next_reading(move || {
+            reached.send(()).unwrap();
+            may_go_on.recv().unwrap();
         });
     });
     let takeover =
@@ -199,8 +197,17 @@ async fn a_renewal_after_a_takeover_was_judged_is_not_acknowledged() {
     tokio::task::spawn_blocking(move || is_reached.recv().unwrap())
         .await
         .unwrap();
-    // By the holder's own clock no time has passed, and the takeover is not durable yet.
-    assert_eq!(denied(renew(&holder, &fence).await).0, DenyReason::Expired);
+    let mut renewing = {
+        let (holder, fence) = (holder.clone(), fence.clone());
+        tokio::spawn(async move { renew(&holder, &fence).await })
+    };
+    let early = tokio::time::timeout(A_WHILE, &mut renewing).await;
+    assert!(early.is_err(), "the renewal did not wait: {early:?}");
     go_on.send(()).unwrap();
+    let (reason, _) = denied(renewing.await.unwrap());
+    assert!(
+        matches!(reason, DenyReason::Expired | DenyReason::EpochMismatch),
+        "{reason:?}"
+    );
     assert_eq!(granted(takeover.await.unwrap()).epoch, fence.epoch + 1);
 }

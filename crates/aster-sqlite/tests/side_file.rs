@@ -200,8 +200,6 @@ async fn the_side_file_stays_small_and_beside_the_main_file() {
         assert_renewed(renew(&store, &fence).await);
         release(&store, &fence).await.unwrap();
     }
-    // The last request's housekeeping is done when the next one is answered.
-    acquire(&store, "last", "worker-a").await;
     let side = rusqlite::Connection::open(place.side()).unwrap();
     let count = |table: &str| -> i64 {
         side.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
@@ -209,6 +207,12 @@ async fn the_side_file_stays_small_and_beside_the_main_file() {
         })
         .unwrap()
     };
-    assert_eq!((count("renewals"), count("watches")), (0, 0));
+    // It forgets in a quiet moment. The bound is for a test that would fail.
+    let mut turns = 0;
+    while (count("renewals"), count("watches")) != (0, 0) {
+        turns += 1;
+        assert!(turns < 1_000, "{} renewals stay", count("renewals"));
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     assert!(Path::new(&place.side()).metadata().unwrap().len() < 256 * 1024);
 }
