@@ -10,7 +10,7 @@ use crate::name::Principal;
 pub const HOLD_OFFS_MAX: usize = 16;
 
 /// A revoked holder that may not acquire for a while.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HoldOff {
     /// Who is kept out.
     pub holder: Principal,
@@ -29,7 +29,7 @@ pub struct HoldOff {
 /// [`HoldOffs::retain`], so to the rules every hold-off runs.
 ///
 /// Most rows have none, and an empty one costs a row no more than a pointer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 #[allow(
     clippy::box_collection,
     reason = "one word in each of a million rows that have no hold-off"

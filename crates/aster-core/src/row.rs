@@ -15,7 +15,7 @@ pub const EPOCH_MAX: u64 = i64::MAX as u64;
 
 /// What a store keeps for a resource. The instant of the last grant or renewal is not here: it is
 /// volatile and belongs to the store's own clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RowState {
     /// The present generation of ownership, 1 to [`EPOCH_MAX`]; it only grows.
     pub epoch: u64,
@@ -32,7 +32,7 @@ pub struct RowState {
 }
 
 /// The held half of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tenure {
     /// The identity that the lease was granted to.
     pub holder: Principal,
