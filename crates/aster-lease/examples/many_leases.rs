@@ -1,5 +1,6 @@
 //! What it costs to hold many leases: `cargo run --release -p aster-lease --example many_leases --
 //! [LEASES] [SECONDS]`. Prints the share of one core that renewing takes. Linux only.
+#![allow(clippy::print_stdout, reason = "that is what it is for")]
 
 use std::sync::Arc;
 use std::time::Duration;

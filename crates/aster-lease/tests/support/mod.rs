@@ -6,6 +6,8 @@
 )]
 #![allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
 
+pub mod batching;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

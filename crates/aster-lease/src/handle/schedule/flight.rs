@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::Schedule;
 use super::table::{FlightId, Load, Slot, Verdict};
 use super::timing::At;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::SerializerError;
 use crate::handle::attempt::within;
 use crate::handle::state::{EndedReason, Shared, Trouble, reason_of};
@@ -160,8 +160,7 @@ fn renewal(lease: &Shared) -> LeaseOp {
 
 impl Landing {
     /// Tells every lease what the answer means for it.
-    pub(super) fn judge(self, clock: &dyn Clock) -> Vec<(Slot, Verdict)> {
-        let now = clock.now();
+    pub(super) fn judge(self, now: Moment) -> Vec<(Slot, Verdict)> {
         let Landing {
             leases,
             sent,

@@ -42,18 +42,35 @@ pub(in crate::handle) struct Schedule {
     key: Key,
     serializer: Arc<dyn LeaseSerializer>,
     clock: Arc<dyn Clock>,
-    /// When the schedule was made: the origin of its time line.
-    origin: Moment,
     state: Mutex<State>,
     /// The task has to look again before it would.
     woken: Notify,
 }
 
-#[derive(Default)]
 struct State {
     /// There is a task, or there will be.
     running: bool,
+    line: TimeLine,
     table: Table,
+}
+
+/// Turns moments into points on one line. What passed between two looks is the larger of the two
+/// clocks' answers, so the line may run ahead of either clock, which renews early, and never behind.
+struct TimeLine {
+    seen: Moment,
+    at: At,
+}
+
+impl TimeLine {
+    fn advance(&mut self, now: Moment) -> At {
+        self.at = self.at.saturating_add(nanos(now.since(self.seen)));
+        // Readings of several threads come in any order.
+        self.seen = Moment {
+            monotonic: now.monotonic.max(self.seen.monotonic),
+            boot: now.boot.max(self.seen.boot),
+        };
+        self.at
+    }
 }
 
 /// A serializer as its user gave it.
@@ -93,9 +110,15 @@ impl Schedule {
             Self {
                 key,
                 serializer: source.serializer,
-                origin: clock.now(),
+                state: Mutex::new(State {
+                    running: false,
+                    line: TimeLine {
+                        seen: clock.now(),
+                        at: 0,
+                    },
+                    table: Table::default(),
+                }),
                 clock,
-                state: Mutex::default(),
                 woken: Notify::new(),
             }
         })
@@ -117,8 +140,9 @@ impl Schedule {
         let mut seed = [0; 8];
         // A source that fails costs only the spreading.
         let _ = lease.parts.entropy.fill(&mut seed);
-        let (now, at) = self.now();
+        let now = self.clock.now();
         let mut state = self.lock();
+        let at = state.line.advance(now);
         let (slot, too_late) =
             state
                 .table
@@ -142,11 +166,6 @@ impl Schedule {
         if left.is_some() && idle {
             self.woken.notify_one();
         }
-    }
-
-    fn now(&self) -> (Moment, At) {
-        let now = self.clock.now();
-        (now, nanos(now.since(self.origin)))
     }
 
     /// Nothing of the user's runs under this lock: no waker, no drop of a lease, no clock.

@@ -74,10 +74,11 @@ enum Next {
 
 /// Sends what is due. `None` when there is no lease left; the next one to join starts another task.
 fn send_due(schedule: &Schedule, flights: &mut Flights) -> Option<Next> {
-    let (now, at) = schedule.now();
+    let now = schedule.clock.now();
     let mut over = Vec::new();
     let mut loads = Vec::new();
     let mut state = schedule.lock();
+    let at = state.line.advance(now);
     let more = state.table.ripen(now, at, &mut over);
     while let Some(load) = state.table.load(at) {
         loads.push(load);
@@ -141,10 +142,11 @@ async fn land_others(schedule: &Schedule, flights: &mut Flights) {
 
 fn land(schedule: &Schedule, landing: Landing) {
     let (id, sent_at): (_, At) = (landing.id, landing.sent_at);
-    let verdicts = landing.judge(&*schedule.clock);
-    let (_, at) = schedule.now();
+    let now = schedule.clock.now();
+    let verdicts = landing.judge(now);
     let mut over = Vec::new();
     let mut state = schedule.lock();
+    let at = state.line.advance(now);
     state.table.landed(id, sent_at, at, &verdicts, &mut over);
     drop(state);
     // Not under the lock: the last reference to a lease may take its serializer along.

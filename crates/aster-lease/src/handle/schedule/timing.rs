@@ -9,8 +9,9 @@ pub(super) type At = u64;
 
 /// How much of the renew interval is left to chance, so that leases taken together spread out.
 const SPREAD: f64 = 0.1;
-/// The same when many leases would otherwise be due together.
-const SPREAD_CROWDED: f64 = 0.5;
+/// The same when many leases would otherwise be due together: nearly all of it, so that one interval
+/// is enough to spread them evenly.
+const SPREAD_CROWDED: f64 = 0.9;
 /// A renewal is overdue when it is late by more than this part of its interval.
 pub(super) const LATE_PARTS: u64 = 16;
 
