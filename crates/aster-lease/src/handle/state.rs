@@ -154,13 +154,13 @@ impl Shared {
     /// A renewal that was sent at `sent` succeeded. It counts only if the lease has not ended in the
     /// meantime: no late reply revives a handle. `false` when the lease has ended.
     pub(super) fn renewed_at(&self, sent: Moment, now: Moment) -> bool {
-        if self.remaining_at(now).is_none() {
-            return false;
-        }
         let mut state = self.lock();
-        if state.ended.is_none() {
+        if self.left(&state, now).is_some() {
             state.anchor = sent;
             state.trouble = None;
+            if self.left(&state, now).is_some() {
+                return true;
+            }
         }
         drop(state);
         self.remaining_at(now).is_some()

@@ -16,11 +16,12 @@ use super::timing::{
     self, At, LANES, attempt_max, chance, lane_of, nanos, renew_at, retry_at, retry_pause,
 };
 
-/// How many batches of one lane may be on their way at once. A batch that hangs takes one of these for
-/// one attempt; its leases are asked for singly afterwards.
+/// How many batches of one lane may be on their way at once, not counting those that are *slow*: one
+/// that hangs holds up the others for a part of an attempt only, and no lease is in two of them.
 const BATCHES_MAX: usize = 16;
-/// How many leases are asked for singly at once where the serializer takes batches. Where it does not,
-/// every lease may have its one request on its way, so that no slow one delays another.
+/// How many leases are asked for singly at once where the serializer takes batches; slow ones do not
+/// count. Where it does not, every lease may have its one request on its way, so that none waits for
+/// another.
 const SINGLES_MAX: usize = 4_096;
 /// How many timers are looked at under one lock.
 pub(super) const STEP_MAX: usize = 4_096;
@@ -42,6 +43,8 @@ pub(super) struct Table {
     /// hang cannot keep the others from their turn.
     singles: BTreeSet<(u32, At, Slot)>,
     singles_sent: usize,
+    /// When those on their way turn slow.
+    slow: BTreeSet<(At, FlightId)>,
     flights: HashMap<FlightId, Flying>,
     flight_next: FlightId,
     /// Requests whose leases have all left.
@@ -57,6 +60,7 @@ pub(super) struct Table {
 #[derive(Default)]
 struct Lane {
     ready: BTreeSet<(At, Slot)>,
+    /// How many are on their way and not slow.
     sent: usize,
 }
 
@@ -92,6 +96,8 @@ struct Flying {
     queue: Queue,
     /// How many of its leases are still here.
     leases: usize,
+    /// When it turns slow.
+    slow_at: At,
 }
 
 /// Leases to be renewed in one call.
@@ -178,6 +184,11 @@ impl Table {
     /// Whose time has come by `at` is made ready; who has reached the self-limit leaves into `over`.
     /// `true` when there is more to do.
     pub(super) fn ripen(&mut self, now: Moment, at: At, over: &mut Vec<Arc<Shared>>) -> bool {
+        while let Some(&(slow_at, id)) = self.slow.first()
+            && slow_at <= at
+        {
+            self.count_no_more(slow_at, id);
+        }
         for _ in 0..STEP_MAX {
             let Some(&(due, slot)) = self.timers.first().filter(|(due, _)| *due <= at) else {
                 return false;
@@ -262,7 +273,9 @@ impl Table {
         let flying = Flying {
             queue,
             leases: leases.len(),
+            slow_at: at.saturating_add(nanos(limit / timing::SLOW_PARTS)),
         };
+        self.slow.insert((flying.slow_at, id));
         self.flights.insert(id, flying);
         Load { id, leases, limit }
     }
@@ -278,9 +291,14 @@ impl Table {
             }
         }
         let look_again = at.saturating_add(nanos(LOOK_AGAIN));
-        let first = self.timers.first().map_or(look_again, |(due, _)| *due);
-        self.wake_at = first.min(look_again);
-        self.wake_at
+        let mut lanes = self.lanes.iter();
+        let is_behind = !self.singles.is_empty() || lanes.any(|lane| !lane.ready.is_empty());
+        let due = self.timers.first().map(|(due, _)| *due);
+        let slow = self.slow.first().map(|(slow_at, _)| *slow_at);
+        let slow = slow.filter(|_| is_behind);
+        let first = due.into_iter().chain(slow).fold(look_again, At::min);
+        self.wake_at = first;
+        first
     }
 
     /// A call is over. `sent_at` is when it was sent. What has left with it goes into `over`.
@@ -349,7 +367,18 @@ impl Table {
     }
 
     fn forget(&mut self, id: FlightId) {
-        match self.flights.remove(&id).map(|flying| flying.queue) {
+        if let Some(flying) = self.flights.get(&id) {
+            self.count_no_more(flying.slow_at, id);
+            self.flights.remove(&id);
+        }
+    }
+
+    /// Another may be sent in its place; the first time only.
+    fn count_no_more(&mut self, slow_at: At, id: FlightId) {
+        if !self.slow.remove(&(slow_at, id)) {
+            return;
+        }
+        match self.flights.get(&id).map(|flying| flying.queue) {
             Some(Queue::Lane(lane)) => self.lanes[lane].sent -= 1,
             Some(Queue::Singles) => self.singles_sent -= 1,
             None => {}

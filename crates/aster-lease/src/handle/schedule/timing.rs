@@ -20,6 +20,8 @@ const ATTEMPT_PARTS: u32 = 2;
 const ATTEMPT_MIN: Duration = Duration::from_millis(5);
 /// A batch may take no longer than this, however long the intervals of its leases.
 pub(super) const BATCH_ATTEMPT_MAX: Duration = Duration::from_secs(5);
+/// A call is slow, and does not keep others from being sent, after this part of its time.
+pub(super) const SLOW_PARTS: u32 = 8;
 
 /// Retries start after this part of the time that one attempt may take, and double from there.
 const PAUSE_PARTS: u32 = 16;
