@@ -15,6 +15,8 @@
 mod flight;
 mod registry;
 mod table;
+#[cfg(test)]
+mod table_tests;
 mod task;
 mod timing;
 

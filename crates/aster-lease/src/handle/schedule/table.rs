@@ -418,3 +418,62 @@ impl Entry {
         retry_at(at, pause, interval).min(latest)
     }
 }
+
+#[cfg(test)]
+impl Table {
+    pub(super) fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Nothing is left of any lease.
+    pub(super) fn is_bare(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        self.entries.is_empty()
+            && self.timers.is_empty()
+            && self.singles.is_empty()
+            && lanes.all(|lane| lane.ready.is_empty() && lane.sent == 0)
+            && self.singles_sent == 0
+            && self.flights.is_empty()
+            && self.slow.is_empty()
+    }
+
+    /// Everything is where its entry says, and nothing else is anywhere.
+    pub(super) fn check(&self) {
+        let (mut timers, mut ready, mut sent) = (0, 0, 0);
+        for (slot, entry) in self.entries.iter().enumerate() {
+            let slot = Slot::try_from(slot).unwrap();
+            let Some(entry) = entry else {
+                assert!(self.free.contains(&slot));
+                continue;
+            };
+            if let Some(timer) = entry.timer {
+                timers += 1;
+                assert!(self.timers.contains(&(timer, slot)));
+            }
+            match entry.phase {
+                Phase::Waiting => assert!(entry.timer.is_some(), "nobody would renew it"),
+                Phase::Ready { queue, limit } => {
+                    ready += 1;
+                    assert!(entry.timer.is_some(), "nobody would report its loss");
+                    assert!(match queue {
+                        Queue::Lane(lane) => self.lanes[lane].ready.contains(&(limit, slot)),
+                        Queue::Singles => self.singles.contains(&(entry.failures, limit, slot)),
+                    });
+                }
+                Phase::Sent(id) => {
+                    sent += 1;
+                    assert!(self.flights.contains_key(&id));
+                }
+            }
+        }
+        let lanes = self.lanes.iter();
+        let queued: usize = lanes.map(|lane| lane.ready.len()).sum();
+        assert_eq!(timers, self.timers.len());
+        assert_eq!(ready, self.singles.len() + queued);
+        let flying = self.flights.values();
+        assert_eq!(sent, flying.map(|flying| flying.leases).sum::<usize>());
+        let lanes = self.lanes.iter();
+        let counted: usize = lanes.map(|lane| lane.sent).sum();
+        assert_eq!(counted + self.singles_sent, self.slow.len());
+    }
+}
