@@ -394,6 +394,39 @@ async fn a_hung_renewal_is_dropped_with_its_lease() {
     assert!(stays.fence().is_some());
 }
 
+/// Leases come and go on several threads, so that the schedule starts and ends all the time: whoever
+/// joins is renewed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lease_that_joins_while_the_last_one_leaves_is_renewed() {
+    let network = Batching::new(BATCH_MAX);
+    let often = LeaseOptions {
+        renew_interval: Duration::from_millis(1),
+        ..LeaseOptions::with_ttl(Duration::from_secs(600))
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let network = network.clone();
+        tasks.spawn(async move {
+            for round in 0..300 {
+                let resource = format!("resource/{task}/{round}");
+                let lease = LeaseHandle::acquire(network.clone(), &resource, "a", often).await;
+                let lease = granted(lease);
+                let granted_for = network.store.snapshot(&resource).await.unwrap().revision;
+                while network.store.snapshot(&resource).await.unwrap().revision == granted_for {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(lease.ended_reason(), None);
+                lease.release().await.unwrap();
+            }
+        });
+    }
+    let all = tokio::time::timeout(Duration::from_secs(120), tasks.join_all());
+    all.await.expect("one of them is never renewed");
+    while Arc::strong_count(&network) > 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A runtime that stops takes its own leases along, and no others.
 #[test]
 fn leases_of_two_runtimes_do_not_depend_on_each_other() {
