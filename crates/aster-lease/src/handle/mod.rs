@@ -4,7 +4,10 @@
 //! |---|---|
 //! | `mod.rs` | [`LeaseHandle`] |
 //! | `options.rs` | ttl, renew interval, margin, and their check |
-//! | `acquire.rs` | acquire with retries; what is undone when the caller goes away |
+//! | `acquire.rs` | the builder; acquire with retries |
+//! | `wait.rs` | acquire when one's turn comes |
+//! | `queue.rs` | one place in the queue, kept against lost requests and answers |
+//! | `wish.rs` | one wish to own a resource; what is undone when the caller goes away |
 //! | `schedule/` | renewing in the background, all leases of a serializer together |
 //! | `release.rs` | release with retries, in bounded time |
 //! | `state.rs` | the self-limit, the end and its reason: one value behind one lock |
@@ -13,9 +16,12 @@
 mod acquire;
 mod attempt;
 mod options;
+mod queue;
 mod release;
 mod schedule;
 mod state;
+mod wait;
+mod wish;
 
 use std::fmt;
 use std::future::Future;
@@ -80,6 +86,42 @@ impl LeaseHandle {
         Self::builder(serializer, resource, holder)
             .options(options)
             .acquire()
+            .await
+    }
+
+    /// Acquires `resource`, waiting for its turn in the serializer's queue for `wait` at most (up to
+    /// [`WAIT_MAX`](crate::WAIT_MAX)): first come, first served within one life of the serializer. A
+    /// wait of zero asks once.
+    ///
+    /// A wait that ran out is answered with
+    /// [`DenyReason::WaitRanOut`](aster_core::DenyReason::WaitRanOut). Who is kept out or not authorized
+    /// is denied at once. A grant that was waited for is renewed once before it is handed out, so that
+    /// its fence counts from a moment that this holder knows; a turn that lapsed before it was heard of
+    /// is waited for again.
+    ///
+    /// Lost answers, restarts of the serializer and other passing failures are retried for as long as
+    /// the wait lasts (at least 3 s), keeping the place where the serializer still knows it. Cancel
+    /// safe: dropping the future leaves the queue, and a grant that was made is given back in the
+    /// background.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and
+    /// [`SerializerError::Unsupported`](crate::SerializerError::Unsupported) from a store that cannot
+    /// queue: ask it from time to time, or use [`run_while_leader`](crate::run_while_leader).
+    pub async fn acquire_wait<S>(
+        serializer: Arc<S>,
+        resource: &str,
+        holder: &str,
+        options: LeaseOptions,
+        wait: Duration,
+    ) -> Result<AcquireOutcome, LeaseError>
+    where
+        S: LeaseSerializer + ?Sized,
+    {
+        Self::builder(serializer, resource, holder)
+            .options(options)
+            .acquire_wait(wait)
             .await
     }
 
