@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
 
 pub mod batching;
+pub mod turns;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
