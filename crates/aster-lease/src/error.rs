@@ -9,6 +9,8 @@ use std::time::Duration;
 use aster_core::{DenyReason, ErrorKind, FenceRejection, InvalidInput, RuleError};
 
 use crate::entropy::EntropyError;
+use crate::handle::LeaseEnded;
+use crate::registers::RegisterError;
 
 /// The underlying cause of a failure, kept for reports.
 pub type Source = Box<dyn Error + Send + Sync + 'static>;
@@ -128,15 +130,33 @@ pub enum LeaseError {
     /// The serializer could not answer, also after the retries that its error allows.
     #[error(transparent)]
     Serializer(#[from] SerializerError),
-    /// The serializer refused an operation that is not an attempt to acquire.
+    /// The serializer refused an operation, and not for now only.
     #[error("{operation} was denied: {reason}")]
     Denied {
-        /// `release` or `revoke`.
+        /// `release`, `revoke`, or the `acquire` of a leader loop.
         operation: &'static str,
         /// Why.
         reason: DenyReason,
     },
-    /// No randomness for a grant id.
+    /// The lease had ended, and not by a release of its own, before it could be released with a value.
+    /// Nothing was written. A plain release still frees the resource if it was not taken.
+    #[error(transparent)]
+    Ended(#[from] LeaseEnded),
+    /// The value of a release was refused, and with it the release.
+    #[error(transparent)]
+    Register(RegisterError),
+    /// Guarded work blocks its thread and has not come back to its guard, so the resource was not
+    /// released under it. The fence has ended; the resource is free one ttl after the last renewal, or
+    /// by another release once the work is done.
+    #[error(
+        "{guards} guarded tasks still run, so the lease was not released: let them end, and release \
+         again"
+    )]
+    StillWorking {
+        /// How many.
+        guards: usize,
+    },
+    /// No randomness for an id.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
     /// The engine renews in the background and needs a tokio runtime for that.
@@ -152,8 +172,20 @@ impl LeaseError {
             LeaseError::Invalid(invalid) => invalid.kind(),
             LeaseError::Serializer(error) => error.kind(),
             LeaseError::Denied { .. } => ErrorKind::Stop,
+            LeaseError::Ended(ended) => ended.kind(),
+            LeaseError::Register(error) => error.kind(),
+            LeaseError::StillWorking { .. } => ErrorKind::Retry,
             LeaseError::Entropy(_) => ErrorKind::Report,
             LeaseError::NoRuntime => ErrorKind::FixCall,
+        }
+    }
+}
+
+impl From<RegisterError> for LeaseError {
+    fn from(error: RegisterError) -> Self {
+        match error {
+            RegisterError::Store(error) => LeaseError::Serializer(error),
+            error => LeaseError::Register(error),
         }
     }
 }

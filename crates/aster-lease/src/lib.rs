@@ -35,8 +35,8 @@ pub use clock::{Clock, Moment, SystemClock};
 pub use entropy::{Entropy, EntropyError, SystemEntropy};
 pub use error::{FencedError, LeaseError, SerializerError};
 pub use handle::{
-    AcquireOutcome, EndedReason, LeaseBuilder, LeaseHandle, LeaseOptions, LeaseStatus,
-    ReleaseOutcome,
+    AcquireOutcome, EndedReason, LeaseBuilder, LeaseEnded, LeaseHandle, LeaseOptions, LeaseStatus,
+    ReleaseOutcome, run_while_leader,
 };
 pub use memory::{MemoryOptions, MemorySerializer};
 pub use registers::{RegisterError, RegisterValue, Registers};

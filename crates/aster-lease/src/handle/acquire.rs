@@ -102,7 +102,8 @@ impl LeaseBuilder {
     ///
     /// [`LeaseError`] as there.
     pub async fn acquire(self) -> Result<AcquireOutcome, LeaseError> {
-        self.wish()?.acquire().await
+        let (wish, runtime) = self.wish()?;
+        Undo::new(wish, runtime).acquire().await
     }
 
     /// As [`LeaseHandle::acquire_wait`].
@@ -116,11 +117,14 @@ impl LeaseBuilder {
     /// [`LeaseError`] as there.
     pub async fn acquire_wait(self, wait: Duration) -> Result<AcquireOutcome, LeaseError> {
         let may_rename = self.grant_id.is_none();
-        self.wish()?.acquire_wait(wait, may_rename).await
+        let (wish, runtime) = self.wish()?;
+        Undo::new(wish, runtime)
+            .acquire_wait(wait, may_rename)
+            .await
     }
 
-    /// Checks everything before anything is sent. The wish counts as given up until it is answered.
-    pub(super) fn wish(self) -> Result<Undo, LeaseError> {
+    /// Checks everything before anything is sent.
+    pub(super) fn wish(self) -> Result<(Wish, Handle), LeaseError> {
         let timing = self.options.check()?;
         let resource = ResourceName::new(&self.resource)?;
         let candidate = Principal::new(&self.holder)?;
@@ -137,12 +141,12 @@ impl LeaseBuilder {
             candidate,
             grant_id,
         };
-        Ok(Undo::new(wish, runtime))
+        Ok((wish, runtime))
     }
 }
 
 impl Undo {
-    async fn acquire(mut self) -> Result<AcquireOutcome, LeaseError> {
+    pub(super) async fn acquire(mut self) -> Result<AcquireOutcome, LeaseError> {
         let wish = &self.wish;
         let parts = &wish.parts;
         let attempt_max = wish.attempt_max();

@@ -9,12 +9,16 @@
 //! | `queue.rs` | one place in the queue, kept against lost requests and answers |
 //! | `wish.rs` | one wish to own a resource; what is undone when the caller goes away |
 //! | `schedule/` | renewing in the background, all leases of a serializer together |
-//! | `release.rs` | release with retries, in bounded time |
+//! | `guard.rs` | work that ends with its lease, and how a release waits for it |
+//! | `leader.rs` | work that runs while its lease lasts, over and over |
+//! | `release.rs` | release with retries, in bounded time, also with a value |
 //! | `state.rs` | the self-limit, the end and its reason: one value behind one lock |
 //! | `attempt.rs` | one request with its time limit, pauses between retries |
 
 mod acquire;
 mod attempt;
+mod guard;
+mod leader;
 mod options;
 mod queue;
 mod release;
@@ -28,17 +32,21 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aster_core::{Fence, Principal, ResourceName};
+use aster_core::{ExpectedRevision, Fence, Principal, ResourceName};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub use acquire::{AcquireOutcome, LeaseBuilder};
+pub use guard::LeaseEnded;
+pub use leader::run_while_leader;
 pub use options::LeaseOptions;
 pub use release::ReleaseOutcome;
 pub use state::{EndedReason, LeaseStatus};
 
 use crate::error::LeaseError;
+use crate::registers::Registers;
 use crate::serializer::LeaseSerializer;
+use crate::writer::Writer;
 use schedule::Slot;
 use state::Shared;
 
@@ -212,20 +220,57 @@ impl LeaseHandle {
     /// Gives the lease up and frees the resource. The fence and the renewal stop at this call, before
     /// the future is first polled; the future may be dropped and still nothing is renewed.
     ///
-    /// Takes at most the ttl, but between 1 s and 10 s. Can be repeated, also after a failure.
+    /// Work that runs under a [`guard`](Self::guard) is dropped first. Takes at most the ttl, but
+    /// between 1 s and 10 s. Can be repeated, also after a failure.
     ///
     /// Release advances the epoch, so that writes still in flight under the old fence are rejected
     /// (specification, "Handle lease loss").
     ///
     /// # Errors
     ///
-    /// [`LeaseError`] when the serializer did not confirm it in time; the resource is then free at
-    /// the latest one ttl after the last renewal.
+    /// [`LeaseError`] when the serializer did not confirm it in time, and
+    /// [`LeaseError::StillWorking`] when guarded work blocks its thread for half of that time: nothing
+    /// was sent then. The resource is free at the latest one ttl after the last renewal.
     pub fn release(
         &self,
     ) -> impl Future<Output = Result<ReleaseOutcome, LeaseError>> + Send + 'static {
         self.end(EndedReason::Released);
         release::run(self.shared.clone())
+    }
+
+    /// Writes `value` to the resource's register and gives the lease up, both or neither: the next
+    /// owner finds the value, and no other write of this epoch comes after it. Answers the new
+    /// revision.
+    ///
+    /// Like [`release`](Self::release) it ends the fence and the renewal at this call, waits for guarded
+    /// work, and takes at most the ttl, but between 1 s and 10 s. `registers` is the store that issued
+    /// the lease, `writer` the authenticated identity that asks for the write (specification, "Enforce
+    /// at the write boundary").
+    ///
+    /// Lost answers are retried under one write id, and so is the same call again: whoever repeats it
+    /// with the same value after a failure learns the revision that the first one made.
+    ///
+    /// # Errors
+    ///
+    /// Neither half has happened after [`LeaseError::Register`] (the fence was refused, or another value
+    /// is there than expected), [`LeaseError::Ended`] (the lease was lost or dropped before) and
+    /// [`LeaseError::StillWorking`]. After an error of kind [`Retry`](aster_core::ErrorKind::Retry) from
+    /// the store both may have happened; call again. After any failure a plain release still gives the
+    /// lease up.
+    pub fn release_with_value<R, W>(
+        &self,
+        registers: Arc<R>,
+        writer: &W,
+        expected: ExpectedRevision,
+        value: Vec<u8>,
+    ) -> impl Future<Output = Result<u64, LeaseError>> + Send + 'static + use<R, W>
+    where
+        R: Registers + ?Sized,
+        W: Writer + ?Sized,
+    {
+        self.end(EndedReason::Released);
+        let writer = writer.writer().to_owned();
+        release::run_with_value(self.shared.clone(), registers, writer, expected, value)
     }
 }
 

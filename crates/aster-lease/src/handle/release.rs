@@ -1,16 +1,26 @@
 //! Giving a lease up.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use aster_core::{DenyReason, ErrorKind, LeaseOp, TransitionOutcome, retry_outcome};
+use aster_core::{
+    DenyReason, ErrorKind, ExpectedRevision, FenceRejection, LeaseOp, RegisterWrite,
+    TransitionOutcome, retry_outcome,
+};
 
-use super::state::Shared;
+use super::attempt::{Backoff, within};
+use super::guard::LeaseEnded;
+use super::state::{EndedReason, Shared};
+use crate::clock::Moment;
+use crate::entropy;
 use crate::error::{LeaseError, SerializerError};
+use crate::registers::{RegisterError, Registers};
 
 /// A release gives up after its lease would have expired anyway, but not before and not after these.
 const RELEASE_TIME_MIN: Duration = Duration::from_secs(1);
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Guarded work may take this part of the whole time to end.
+const GUARD_PARTS: u32 = 2;
 /// One attempt may take this part of the whole time.
 const ATTEMPT_PARTS: u32 = 2;
 
@@ -23,28 +33,27 @@ pub enum ReleaseOutcome {
     AlreadyEnded,
 }
 
+/// A write that a release carried. The same call again carries the same id.
+pub(super) struct LastWrite {
+    writer: String,
+    write: RegisterWrite,
+}
+
 /// Frees the row, with retries, in bounded time.
 pub(super) async fn run(shared: Arc<Shared>) -> Result<ReleaseOutcome, LeaseError> {
     if shared.epoch_over() {
         return Ok(ReleaseOutcome::AlreadyEnded);
     }
-    let parts = &shared.parts;
-    let time_max = shared
-        .timing
-        .ttl
-        .duration()
-        .clamp(RELEASE_TIME_MIN, RELEASE_TIME_MAX);
-    let attempt_max = time_max / ATTEMPT_PARTS;
-    let started = parts.clock.now();
-    let mut backoff = parts.backoff(attempt_max / ATTEMPT_PARTS);
+    let mut attempts = Attempts::new(&shared);
+    attempts.wait_for_guards().await?;
     let op = LeaseOp::Release {
         holder: shared.fence.holder.clone(),
         epoch: shared.fence.epoch,
     };
-    let mut left = time_max;
     loop {
-        let answer = parts
-            .send(&shared.fence.resource, op.clone(), attempt_max.min(left))
+        let answer = shared
+            .parts
+            .send(&shared.fence.resource, op.clone(), attempts.limit())
             .await;
         let failure = match answer {
             Ok(TransitionOutcome::Released) => {
@@ -72,10 +81,132 @@ pub(super) async fn run(shared: Arc<Shared>) -> Result<ReleaseOutcome, LeaseErro
             Err(error) if error.kind() == ErrorKind::Retry => error.into(),
             Err(error) => return Err(error.into()),
         };
-        tokio::time::sleep(backoff.pause(left)).await;
-        left = time_max.saturating_sub(parts.clock.now().since(started));
-        if left.is_zero() {
+        if !attempts.pause().await {
             return Err(failure);
         }
+    }
+}
+
+/// Writes the value and frees the row, with retries, in bounded time. The lease has been ended.
+pub(super) async fn run_with_value<R>(
+    shared: Arc<Shared>,
+    registers: Arc<R>,
+    writer: String,
+    expected: ExpectedRevision,
+    value: Vec<u8>,
+) -> Result<u64, LeaseError>
+where
+    R: Registers + ?Sized,
+{
+    if let Some(reason) = shared.ended()
+        && reason != EndedReason::Released
+    {
+        return Err(LeaseEnded { reason }.into());
+    }
+    let write = remembered(&shared, &writer, expected, value)?;
+    let mut attempts = Attempts::new(&shared);
+    attempts.wait_for_guards().await?;
+    loop {
+        let limit = attempts.limit();
+        let request = registers.release_with_value(
+            &shared.fence,
+            &writer,
+            write.expected,
+            write.value.clone(),
+            write.write_id,
+        );
+        let failure = match within(&*shared.parts.clock, limit, request).await {
+            Some(Ok(value_revision)) => {
+                shared.set_epoch_over();
+                return Ok(value_revision);
+            }
+            Some(Err(RegisterError::Store(error))) if error.kind() == ErrorKind::Retry => error,
+            Some(Err(error)) => {
+                if let RegisterError::Rejected(FenceRejection::StaleEpoch { .. }) = error {
+                    shared.set_epoch_over();
+                }
+                return Err(error.into());
+            }
+            None => SerializerError::Timeout { after: limit },
+        };
+        if !attempts.pause().await {
+            return Err(failure.into());
+        }
+    }
+}
+
+/// The write with its id: the one that an equal call before had.
+fn remembered(
+    shared: &Shared,
+    writer: &str,
+    expected: ExpectedRevision,
+    value: Vec<u8>,
+) -> Result<RegisterWrite, LeaseError> {
+    let mut last = shared
+        .last_write
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    if let Some(last) = &*last
+        && last.writer == writer
+        && last.write.expected == expected
+        && last.write.value == value
+    {
+        return Ok(last.write.clone());
+    }
+    let write = RegisterWrite {
+        expected,
+        value,
+        write_id: entropy::write_id(&*shared.parts.entropy)?,
+    };
+    *last = Some(LastWrite {
+        writer: writer.to_owned(),
+        write: write.clone(),
+    });
+    Ok(write)
+}
+
+/// The time that a release may take, and how it is spent.
+struct Attempts<'a> {
+    shared: &'a Shared,
+    started: Moment,
+    time_max: Duration,
+    backoff: Backoff,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let ttl = shared.timing.ttl.duration();
+        let time_max = ttl.clamp(RELEASE_TIME_MIN, RELEASE_TIME_MAX);
+        let attempt_max = time_max / ATTEMPT_PARTS;
+        Self {
+            shared,
+            started: shared.parts.clock.now(),
+            time_max,
+            backoff: shared.parts.backoff(attempt_max / ATTEMPT_PARTS),
+        }
+    }
+
+    async fn wait_for_guards(&self) -> Result<(), LeaseError> {
+        let clock = &*self.shared.parts.clock;
+        self.shared
+            .guards
+            .wait_until_still(clock, self.time_max / GUARD_PARTS)
+            .await
+    }
+
+    fn left(&self) -> Duration {
+        self.time_max
+            .saturating_sub(self.shared.parts.clock.now().since(self.started))
+    }
+
+    fn limit(&self) -> Duration {
+        (self.time_max / ATTEMPT_PARTS).min(self.left())
+    }
+
+    /// `false` when there is no time left for another attempt.
+    async fn pause(&mut self) -> bool {
+        let pause = self.backoff.pause(self.left());
+        tokio::time::sleep(pause).await;
+        !self.left().is_zero()
     }
 }

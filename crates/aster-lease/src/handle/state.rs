@@ -8,7 +8,9 @@ use aster_core::{DenyReason, Fence, LeaseSnapshot};
 use tokio::sync::watch;
 
 use super::attempt::Parts;
+use super::guard::Guards;
 use super::options::Timing;
+use super::release::LastWrite;
 use crate::clock::Moment;
 
 /// Where a lease stands. Once it is not `Held` it never changes again.
@@ -77,6 +79,9 @@ pub(super) struct Shared {
     pub(super) parts: Parts,
     pub(super) timing: Timing,
     pub(super) fence: Fence,
+    pub(super) guards: Guards,
+    /// The release with a value that has had no answer yet, if there was one.
+    pub(super) last_write: Mutex<Option<LastWrite>>,
     state: Mutex<State>,
     status: watch::Sender<LeaseStatus>,
 }
@@ -103,6 +108,8 @@ impl Shared {
             parts,
             timing,
             fence,
+            guards: Guards::default(),
+            last_write: Mutex::default(),
             state: Mutex::new(state),
             status,
         }
