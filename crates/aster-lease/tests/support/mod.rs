@@ -62,8 +62,17 @@ impl Faulty {
     }
 
     pub fn with_yields(yields: usize) -> Arc<Self> {
+        Self::between(MemorySerializer::new(), yields)
+    }
+
+    /// Another way to the same rows.
+    pub fn over(store: MemorySerializer) -> Arc<Self> {
+        Self::between(store, 0)
+    }
+
+    fn between(store: MemorySerializer, yields: usize) -> Arc<Self> {
         Arc::new(Self {
-            store: MemorySerializer::new(),
+            store,
             script: Mutex::new(VecDeque::new()),
             always: Mutex::new(Fault::None),
             calls: Mutex::new(Vec::new()),
