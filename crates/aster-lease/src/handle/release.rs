@@ -146,7 +146,7 @@ fn remembered(
         .last_write
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    if let Some(last) = &*last
+    if let Some(last) = last.as_deref()
         && last.writer == writer
         && last.write.expected == expected
         && last.write.value == value
@@ -158,10 +158,10 @@ fn remembered(
         value,
         write_id: entropy::write_id(&*shared.parts.entropy)?,
     };
-    *last = Some(LastWrite {
+    *last = Some(Box::new(LastWrite {
         writer: writer.to_owned(),
         write: write.clone(),
-    });
+    }));
     Ok(write)
 }
 

@@ -81,7 +81,7 @@ pub(super) struct Shared {
     pub(super) fence: Fence,
     pub(super) guards: Guards,
     /// The release with a value that has had no answer yet, if there was one.
-    pub(super) last_write: Mutex<Option<LastWrite>>,
+    pub(super) last_write: Mutex<Option<Box<LastWrite>>>,
     state: Mutex<State>,
     status: watch::Sender<LeaseStatus>,
 }

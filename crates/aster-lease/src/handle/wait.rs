@@ -43,6 +43,7 @@ impl Undo {
         let mut backoff = self.wish.parts.backoff(self.wish.attempt_max());
         // Set once a grant may exist, or may still be made, that this call does not answer with.
         let mut is_loose = false;
+        let mut has_lapsed = false;
         loop {
             let left = wait.saturating_sub(clock.now().since(started));
             let heard = self.wish.queue(left).await;
@@ -73,6 +74,9 @@ impl Undo {
                         resource = %self.wish.resource,
                         "a turn lapsed before it was heard of: queueing again"
                     );
+                    if !std::mem::replace(&mut has_lapsed, true) {
+                        continue;
+                    }
                 }
                 // Only what was asked for ran out, not what the caller gives.
                 Step::Denied(DenyReason::WaitRanOut, _) if !heard.was_whole && waited < wait => {}

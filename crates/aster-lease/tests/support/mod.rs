@@ -10,13 +10,15 @@ pub mod batching;
 pub mod turns;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aster_lease::{
     AcquireOutcome, Clock, DenyReason, GrantId, LeaseHandle, LeaseOp, LeaseOptions,
     LeaseSerializer, LeaseSnapshot, MemoryOptions, MemorySerializer, Moment, Principal,
-    ResourceName, SerializerError, SystemClock, TransitionOutcome, Ttl,
+    ResourceName, SerializerError, SystemClock, TransitionOutcome, Ttl, WaitOutcome, WaitRequest,
+    Waiter,
 };
 use async_trait::async_trait;
 
@@ -52,6 +54,7 @@ pub struct Faulty {
     script: Mutex<VecDeque<Fault>>,
     always: Mutex<Fault>,
     calls: Mutex<Vec<LeaseOp>>,
+    waits: AtomicUsize,
     /// How often a call gives way before and after it reaches the store.
     yields: usize,
 }
@@ -76,6 +79,7 @@ impl Faulty {
             script: Mutex::new(VecDeque::new()),
             always: Mutex::new(Fault::None),
             calls: Mutex::new(Vec::new()),
+            waits: AtomicUsize::new(0),
             yields,
         })
     }
@@ -98,6 +102,16 @@ impl Faulty {
             .iter()
             .filter(|op| op.name() == name)
             .count()
+    }
+
+    /// How many requests to wait were sent.
+    pub fn waits(&self) -> usize {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    /// How many requests were sent, of whatever kind.
+    pub fn requests(&self) -> usize {
+        self.calls.lock().unwrap().len() + self.waits()
     }
 
     fn next_fault(&self) -> Fault {
@@ -154,6 +168,20 @@ impl LeaseSerializer for Faulty {
 
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
         self.store.snapshot(resource).await
+    }
+
+    /// Requests to wait always get through.
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        self.store.acquire_wait(resource, request).await
+    }
+
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        self.store.queue(resource).await
     }
 }
 
