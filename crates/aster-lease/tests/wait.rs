@@ -136,6 +136,21 @@ async fn a_wait_that_ran_out_says_so_in_time() {
     }
 }
 
+/// A store that keeps nobody waiting for as long as it was asked to: the rest of the wait is still ours.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_gives_up_early_is_joined_again() {
+    let turns = Turns::new(Turn::AtOnce);
+    turns.script([
+        Turn::Denied(DenyReason::WaitRanOut),
+        Turn::Denied(DenyReason::WaitRanOut),
+    ]);
+    let lease = granted(&turns, TTL * 10).await;
+    assert!(lease.fence().is_some());
+    let asked = turns.asked();
+    assert_eq!(asked.len(), 3);
+    assert_eq!(asked[0].grant_id, asked[2].grant_id);
+}
+
 /// Denials that waiting cannot mend are answered at once.
 #[tokio::test(start_paused = true)]
 async fn who_is_kept_out_does_not_wait() {
