@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, DenyReason, ErrorKind, LeaseHandle, LeaseSerializer, LeaseStatus,
-    MemorySerializer, TransitionOutcome,
+    AcquireOutcome, Clock, DenyReason, ErrorKind, LeaseHandle, LeaseOptions, LeaseSerializer,
+    LeaseStatus, MemorySerializer, SystemClock, TransitionOutcome,
 };
 use support::{
     Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options, settle,
@@ -64,6 +64,32 @@ async fn a_store_that_fails_grants_nothing_and_says_so() {
             .unwrap_err();
         assert_eq!(error.kind(), kind, "{fault:?}: {error}");
     }
+}
+
+/// However long the ttl, a busy store is asked again soon, and a silent one is given up in a minute.
+#[tokio::test(start_paused = true)]
+async fn a_long_ttl_makes_nobody_wait_for_hours() {
+    let options = LeaseOptions::with_ttl(Duration::from_secs(24 * 60 * 60));
+    let network = Faulty::new();
+    network.script([Fault::Busy, Fault::ReplyLost]);
+    let clock = SystemClock::new();
+    let started = clock.now();
+    let acquire = || LeaseHandle::acquire(network.clone(), RESOURCE, "a", options);
+    let Ok(AcquireOutcome::Granted(lease)) = acquire().await else {
+        panic!("not granted")
+    };
+    let took = clock.now().since(started);
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    lease.release().await.unwrap();
+
+    network.always(Fault::ReplyLost);
+    let started = clock.now();
+    assert_eq!(acquire().await.unwrap_err().kind(), ErrorKind::Retry);
+    let took = clock.now().since(started);
+    assert!(took < Duration::from_secs(80), "{took:?}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let row = network.store.snapshot(RESOURCE).await.unwrap();
+    assert!(!row.held, "and what was granted is given back");
 }
 
 /// A silent server: the acquire ends, and a grant that was made is given back.

@@ -19,8 +19,9 @@ use crate::entropy::{self, Entropy, SystemEntropy};
 use crate::error::{LeaseError, SerializerError};
 use crate::serializer::LeaseSerializer;
 
-/// Attempts go on for as long as a grant would be usable, but at least this long.
+/// Attempts go on for as long as a grant would be usable, but not shorter and not longer than these.
 pub(super) const ACQUIRE_TIME_MIN: Duration = Duration::from_secs(3);
+const ACQUIRE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The answer to an attempt to acquire.
 #[derive(Debug)]
@@ -150,7 +151,7 @@ impl Undo {
         let wish = &self.wish;
         let parts = &wish.parts;
         let attempt_max = wish.attempt_max();
-        let time_max = wish.timing.usable.max(ACQUIRE_TIME_MIN);
+        let time_max = wish.timing.usable.clamp(ACQUIRE_TIME_MIN, ACQUIRE_TIME_MAX);
         let started = parts.clock.now();
         let mut backoff = parts.backoff(attempt_max);
         // Set once an attempt has ended without an answer: it may be carried out any time later.

@@ -63,6 +63,9 @@ impl LeaseHandle {
     /// awaits; a release then waits for it in bounded time and fails rather than free the resource under
     /// it.
     ///
+    /// The guard looks at the clock at least every second, with the timer of the tokio runtime that polls
+    /// it; on another executor it hears of the end from the renewal.
+    ///
     /// `work` may borrow. It must not release this lease itself: the release ends the work, and so the
     /// release. Dropping the returned future drops the work; it does not borrow the handle, and ends
     /// when the handle is dropped.

@@ -73,7 +73,7 @@ impl LeaseHandle {
     /// owner.
     ///
     /// Lost replies and passing failures are retried under one grant id for as long as a grant would
-    /// be usable (at least 3 s). Cancel safe: if the future is dropped, whatever was granted is given
+    /// be usable (between 3 s and 60 s). Cancel safe: if the future is dropped, whatever was granted is given
     /// back in the background, and at the latest one ttl later it is free.
     ///
     /// Needs a tokio runtime with its timer on; the lease is renewed there.

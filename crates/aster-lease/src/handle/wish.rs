@@ -17,6 +17,8 @@ use crate::error::{LeaseError, SerializerError};
 const ATTEMPT_PARTS: u32 = 2;
 /// But at least this long: a durable grant waits for a disk.
 const ATTEMPT_MIN: Duration = Duration::from_secs(1);
+/// And at most this long, whatever the ttl: a lost answer must not cost an hour.
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// How often a grant that nobody wants any more is given back before its ttl has to do it.
 const CANCEL_ATTEMPTS_MAX: u32 = 5;
 
@@ -33,7 +35,7 @@ impl Wish {
     /// How long one request may take.
     pub(super) fn attempt_max(&self) -> Duration {
         (self.timing.renew_interval / ATTEMPT_PARTS)
-            .max(ATTEMPT_MIN)
+            .clamp(ATTEMPT_MIN, ATTEMPT_MAX)
             .min(self.timing.usable)
     }
 
@@ -64,13 +66,13 @@ impl Wish {
 
     /// Gives back a grant that may have been made for this wish.
     async fn cancel(self) {
-        let mut backoff = self.parts.backoff(self.timing.usable / CANCEL_ATTEMPTS_MAX);
+        let limit = (self.timing.usable / CANCEL_ATTEMPTS_MAX).min(ATTEMPT_MAX);
+        let mut backoff = self.parts.backoff(limit);
         for _ in 0..CANCEL_ATTEMPTS_MAX {
             let op = LeaseOp::Cancel {
                 candidate: self.candidate.clone(),
                 grant_id: self.grant_id,
             };
-            let limit = self.timing.usable / CANCEL_ATTEMPTS_MAX;
             match self.parts.send(&self.resource, op, limit).await {
                 Err(error) if error.kind() == ErrorKind::Retry => {
                     tokio::time::sleep(backoff.pause(limit)).await;
