@@ -4,6 +4,7 @@ mod support;
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -367,6 +368,52 @@ async fn leaders_take_turns() {
     }
     let terms = terms.lock().unwrap();
     assert_eq!(*terms, ["a", "b", "c", "a", "b", "c", "a", "b", "c"]);
+}
+
+/// Real threads, and callers that go away at random: there is one owner at a time, everybody who stays
+/// gets its turns, and nothing is left at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_in_which_many_go_away_has_one_owner_at_a_time() {
+    const WORKERS: usize = 16;
+    const TURNS: usize = 20;
+    let store = Arc::new(MemorySerializer::new());
+    let owners = Arc::new(AtomicUsize::new(0));
+    let crowd = (0..WORKERS).map(|number| {
+        let (store, owners) = (store.clone(), owners.clone());
+        spawn(async move {
+            let holder = format!("w{number}");
+            for turn in 0..TURNS {
+                // A request that is dropped after some polls, at a place that the schedule chooses.
+                let mut dropped = wait(&store, &holder, LONG);
+                for _ in 0..(number + turn) % 4 {
+                    if let Poll::Ready(answer) = poll_once(dropped.as_mut()) {
+                        lease_of(answer).release().await.unwrap();
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                drop(dropped);
+                let lease = lease_of(wait(&store, &holder, LONG).await);
+                let fence = lease.fence().unwrap();
+                store
+                    .mutate_fenced(&fence, holder.as_str(), || {
+                        assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+                    })
+                    .unwrap();
+                tokio::task::yield_now().await;
+                assert_eq!(owners.fetch_sub(1, Ordering::SeqCst), 1);
+                lease.release().await.unwrap();
+            }
+        })
+    });
+    for worker in crowd.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    assert!(store.queue(RESOURCE).await.unwrap().is_empty());
+    // The last cancels may still be on their way.
+    while store.snapshot(RESOURCE).await.unwrap().held {
+        tokio::task::yield_now().await;
+    }
 }
 
 fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
