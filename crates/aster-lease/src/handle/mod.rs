@@ -116,7 +116,7 @@ impl LeaseHandle {
     ///
     /// As [`acquire`](Self::acquire), and
     /// [`SerializerError::Unsupported`](crate::SerializerError::Unsupported) from a store that cannot
-    /// queue: ask it from time to time, or use [`run_while_leader`](crate::run_while_leader).
+    /// queue: ask it from time to time, or use [`run_while_leader`].
     pub async fn acquire_wait<S>(
         serializer: Arc<S>,
         resource: &str,
