@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::borrow::Borrow;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::ops::Deref;
 use core::str::FromStr;
 
@@ -48,7 +49,7 @@ fn check(what: &'static str, text: &str, bytes_max: usize) -> Result<(), Invalid
 macro_rules! checked_text {
     ($(#[$docs:meta])* $name:ident, $what:literal, $bytes_max:expr) => {
         $(#[$docs])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Eq, PartialOrd, Ord)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -125,6 +126,19 @@ macro_rules! checked_text {
         impl From<$name> for String {
             fn from(name: $name) -> String {
                 name.as_str().to_owned()
+            }
+        }
+
+        /// Clones are equal without a look at their text.
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.0, &other.0) || *self.0 == *other.0
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.0.hash(state);
             }
         }
 

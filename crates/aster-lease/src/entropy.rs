@@ -77,6 +77,13 @@ pub fn authority(entropy: &dyn Entropy) -> Result<Authority, EntropyError> {
     sixteen(entropy).map(Authority::from_bytes)
 }
 
+/// A seed that nobody outside can guess.
+pub(crate) fn seed(entropy: &dyn Entropy) -> Result<u64, EntropyError> {
+    let mut bytes = [0; 8];
+    entropy.fill(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// A factor between `1 - spread` and `1`, to keep many clients from acting at the same instant. A
 /// source that fails costs only the spreading.
 #[must_use]

@@ -304,6 +304,93 @@ async fn a_slow_closure_delays_only_the_change_of_its_own_ownership() {
     assert!(store.mutate_fenced(&fence, "a", || ()).is_err());
 }
 
+/// Runs `inside` within a closure of each of the fences' resources at once.
+fn within(store: &MemorySerializer, fences: &[Fence], inside: &mut dyn FnMut()) {
+    match fences {
+        [] => inside(),
+        [first, others @ ..] => store
+            .mutate_fenced(first, "a", || within(store, others, inside))
+            .expect("nobody is inside"),
+    }
+}
+
+/// So many closures at once that each lock of the store has several, on one thread and on another.
+#[tokio::test]
+async fn many_closures_at_once_are_each_alone_with_their_own_resource() {
+    let store = MemorySerializer::new();
+    let mut fences = Vec::new();
+    for number in 0..600 {
+        fences.push(acquire_named(&store, &format!("many/{number}"), "a").await);
+    }
+    let (mine, others) = fences.split_at(300);
+    let revoke = |fence: &Fence| {
+        let op = LeaseOp::Revoke {
+            operator: principal("operator"),
+            epoch: fence.epoch,
+            hold_off: None,
+        };
+        let (store, resource) = (store.clone(), fence.resource.clone());
+        Box::pin(async move { store.transition(&resource, op).await })
+    };
+    let mut revokes: Vec<_> = fences.iter().map(revoke).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut ran = 0;
+    within(&store, mine, &mut || {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                within(&store, others, &mut || {
+                    for fence in &fences {
+                        let refused = store.mutate_fenced(fence, "a", || ());
+                        assert_eq!(refused, Err(FenceRejection::Reentrant));
+                    }
+                    ran += 1;
+                });
+            });
+            // From a thread that is inside nothing.
+            scope.spawn(|| {
+                for fence in mine {
+                    let mut revoked = revoke(fence);
+                    let mut context = Context::from_waker(Waker::noop());
+                    assert!(revoked.as_mut().poll(&mut context).is_pending());
+                }
+            });
+        });
+        ran += 1;
+    });
+    assert_eq!(ran, 2);
+    for (fence, revoked) in fences.iter().zip(&mut revokes) {
+        assert_eq!(store.mutate_fenced(fence, "a", || 1), Ok(1), "open again");
+        assert!(revoked.as_mut().poll(&mut context).is_ready());
+        assert!(store.mutate_fenced(fence, "a", || 1).is_err());
+    }
+}
+
+/// Threads that wait for a closure are woken by its end, however many closures run beside it.
+#[tokio::test]
+async fn those_who_wait_for_one_of_many_closures_are_woken() {
+    let store = MemorySerializer::new();
+    let mut fences = Vec::new();
+    for number in 0..600 {
+        fences.push(acquire_named(&store, &format!("many/{number}"), "a").await);
+    }
+    let (entered_tx, entered) = mpsc::channel();
+    thread::scope(|scope| {
+        within(&store, &fences, &mut || {
+            for fence in fences.iter().step_by(20) {
+                let (entered_tx, store) = (entered_tx.clone(), &store);
+                scope.spawn(move || {
+                    let waits = store.mutate_fenced(fence, "a", || 1);
+                    entered_tx.send(waits).expect("the test counts");
+                });
+            }
+            assert!(entered.try_recv().is_err(), "nobody is in while we are");
+        });
+        for _ in fences.iter().step_by(20) {
+            assert_eq!(entered.recv().expect("woken"), Ok(1));
+        }
+    });
+}
+
 /// A zombie in a loop is refused without waiting for what the owner holds, so it cannot slow it.
 #[tokio::test]
 async fn a_stale_writer_is_refused_while_the_owner_is_inside() {

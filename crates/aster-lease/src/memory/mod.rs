@@ -3,16 +3,36 @@
 //! | file | what lives there |
 //! |---|---|
 //! | `mod.rs` | the type, its options, the protected write |
-//! | `shard.rs` | the rows behind one lock, the gate of a running closure, dropping idle rows |
-//! | `serializer.rs` | the traits: serializer, registers, audit |
+//! | `rows.rs` | the rows of one lock, a step of the rules |
+//! | `slot.rs` | one row: what the rules see, and what the store adds |
+//! | `marks.rs`, `slab.rs`, `holders.rs` | keeping a million rows in little room |
+//! | `idle.rs` | dropping rows that have been free for long |
+//! | `gate.rs`, `board.rs` | the lock, and the gate of a running closure |
+//! | `queue.rs` | who waits for a row, and where they are told |
+//! | `hand_over.rs` | handing a row to whoever waits for it |
+//! | `waiting.rs` | the caller's side of waiting |
+//! | `watches.rs` | who follows a row |
+//! | `serializer.rs`, `registers.rs` | the traits: serializer and audit, registers |
 //! | `audit.rs` | the bounded ring of audit records |
 
 mod audit;
+mod board;
+mod gate;
+mod hand_over;
+mod holders;
+mod idle;
+mod marks;
+mod queue;
+mod registers;
+mod rows;
 mod serializer;
-mod shard;
+mod slab;
+mod slot;
+mod waiting;
+mod watches;
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -25,13 +45,17 @@ use crate::audit::{AuditEvent, AuditRecord};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{self, Entropy, EntropyError, SystemEntropy};
 use crate::error::FencedError;
+use crate::waiting::{CLAIM_TIME, WAITERS_MAX};
 use crate::writer::Writer;
 
 use audit::AuditRing;
-use shard::Shard;
+use gate::Shard;
+use rows::{Aftermath, Key, Terms};
 
 /// How many locks the rows are spread over. A closure never runs under one of them.
 const SHARDS: usize = 64;
+/// Which bits of a name's hash choose its shard.
+const SHARD_SHIFT: u32 = 40;
 
 /// Free rows are remembered at least this long by default, longer than any retry.
 pub const IDLE_RETENTION: Duration = Duration::from_secs(60 * 60);
@@ -40,8 +64,22 @@ pub const IDLE_ROWS_MAX: usize = 128 * 1024;
 /// How many audit records are kept by default.
 pub const AUDIT_RECORDS_MAX: usize = 10_000;
 
+/// The shortest claim time: a waiter has to be able to hear of its grant and to renew it.
+pub const CLAIM_TIME_MIN: Duration = Duration::from_millis(10);
+
 /// Fences from the future are logged at most this often, however many there are.
 const FUTURE_LOGGED_EVERY: Duration = Duration::from_secs(1);
+
+/// Names come from peers: a seed that they do not know keeps them from choosing colliding ones.
+type Hasher = foldhash::quality::SeedableRandomState;
+
+/// One pass over the bytes, where `hash_one` would also hash the mark that ends a text.
+#[inline]
+fn hash_of(hasher: &Hasher, text: &str) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write(text.as_bytes());
+    state.finish()
+}
 
 type Authorizer = Arc<dyn Fn(&LeaseOp, &str) -> bool + Send + Sync>;
 
@@ -60,6 +98,11 @@ pub struct MemoryOptions {
     pub idle_rows_max: usize,
     /// How many audit records are kept; the oldest are dropped.
     pub audit_records_max: usize,
+    /// How long a grant that was waited for lasts until its first renewal, or the ttl if that is
+    /// shorter; [`CLAIM_TIME`] by default, and never less than [`CLAIM_TIME_MIN`].
+    pub claim_time: Duration,
+    /// How many may wait for one resource; [`WAITERS_MAX`] by default.
+    pub waiters_max: usize,
     /// The clock that judges expiry.
     pub clock: Arc<dyn Clock>,
     /// Where the authority comes from.
@@ -74,6 +117,8 @@ impl Default for MemoryOptions {
             idle_retention: IDLE_RETENTION,
             idle_rows_max: IDLE_ROWS_MAX,
             audit_records_max: AUDIT_RECORDS_MAX,
+            claim_time: CLAIM_TIME,
+            waiters_max: WAITERS_MAX,
             clock: Arc::new(SystemClock::new()),
             entropy: Arc::new(SystemEntropy),
         }
@@ -89,6 +134,8 @@ impl fmt::Debug for MemoryOptions {
             .field("idle_retention", &self.idle_retention)
             .field("idle_rows_max", &self.idle_rows_max)
             .field("audit_records_max", &self.audit_records_max)
+            .field("claim_time", &self.claim_time)
+            .field("waiters_max", &self.waiters_max)
             .finish_non_exhaustive()
     }
 }
@@ -132,7 +179,7 @@ pub struct MemorySerializer {
 struct Inner {
     authority: Authority,
     options: MemoryOptions,
-    hasher: RandomState,
+    hasher: Hasher,
     shards: Vec<Shard>,
     authorizer: RwLock<Option<Authorizer>>,
     audit: Mutex<AuditRing>,
@@ -170,8 +217,11 @@ impl MemorySerializer {
     pub fn with_options(options: MemoryOptions) -> Result<Self, EntropyError> {
         let authority = entropy::authority(&*options.entropy)?;
         let audit = Mutex::new(AuditRing::new(options.audit_records_max));
-        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
-        let hasher = RandomState::new();
+        let hasher = Hasher::with_seed(
+            entropy::seed(&*options.entropy)?,
+            foldhash::SharedSeed::global_random(),
+        );
+        let shards = (0..SHARDS).map(|_| Shard::new(hasher.clone())).collect();
         let authorizer = RwLock::new(None);
         let inner = Inner {
             authority,
@@ -205,12 +255,15 @@ impl MemorySerializer {
     }
 
     /// Behaves like a restart of a serializer that kept its rows: the authority and every epoch
-    /// stay, every held row gets one full ttl again.
+    /// stay, every held row gets one full ttl again, and the queues are forgotten: callers that wait
+    /// hear an error of kind [`Retry`](ErrorKind::Retry).
     pub fn restart(&self) {
         let now = self.now();
+        let mut after = Aftermath::default();
         for shard in &self.inner.shards {
-            shard.lock().restart(now);
+            shard.lock().restart(now, &mut after);
         }
+        self.settle(after);
     }
 
     /// How many rows are kept: held ones, and free ones that are still remembered.
@@ -257,8 +310,9 @@ impl MemorySerializer {
         W: Writer + ?Sized,
     {
         let writer = writer.writer();
-        let shard = self.shard(&fence.resource);
-        match shard.enter(self.inner.authority, fence, writer) {
+        let key = self.key(&fence.resource);
+        let authority = self.inner.authority;
+        match self.shard(key).enter(authority, fence, key.hash, writer) {
             Ok(_gate) => Ok(operation()),
             Err((rejection, current)) => {
                 self.audit_rejection(fence, writer, &rejection, current);
@@ -293,10 +347,40 @@ impl MemorySerializer {
         self.inner.options.clock.now().monotonic
     }
 
-    fn shard(&self, resource: &ResourceName) -> &Shard {
-        let hash = self.inner.hasher.hash_one(resource.as_str());
-        // SHARDS is a power of two, so the remainder is its low bits.
-        &self.inner.shards[(hash % SHARDS as u64) as usize]
+    fn terms(&self) -> Terms<'_> {
+        let options = &self.inner.options;
+        Terms {
+            authority: self.inner.authority,
+            bounds: &options.ttl_bounds,
+            now: self.now(),
+            idle_retention: options.idle_retention,
+            idle_rows_max: options.idle_rows_max / SHARDS,
+            claim_time: options.claim_time.max(CLAIM_TIME_MIN),
+            waiters_max: options.waiters_max,
+        }
+    }
+
+    /// What a step under a row's lock has left to do, with the lock given back.
+    fn settle(&self, after: Aftermath) {
+        for record in after.records {
+            self.audit(record);
+        }
+        for seat in after.rings {
+            seat.ring();
+        }
+    }
+
+    fn key<'a>(&self, resource: &'a ResourceName) -> Key<'a> {
+        Key {
+            resource,
+            hash: hash_of(&self.inner.hasher, resource),
+        }
+    }
+
+    fn shard(&self, key: Key<'_>) -> &Shard {
+        // Other bits than those by which the shard's own table chooses.
+        let bits = (key.hash >> SHARD_SHIFT) as usize;
+        &self.inner.shards[bits % SHARDS]
     }
 
     fn authorized(&self, op: &LeaseOp, resource: &str) -> bool {

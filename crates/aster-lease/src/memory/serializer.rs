@@ -1,37 +1,29 @@
 //! The traits of a store, for the memory store.
 
-use aster_core::{
-    Authority, DenyReason, ExpectedRevision, Fence, LeaseOp, LeaseSnapshot, Principal,
-    RegisterDecision, RegisterWrite, ResourceName, TransitionOutcome, WriteId, check_fence,
-    write_register,
-};
-use async_trait::async_trait;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use aster_core::{
+    Authority, DenyReason, LeaseOp, LeaseSnapshot, Principal, ResourceName, TransitionOutcome,
+};
+use async_trait::async_trait;
+
 use super::MemorySerializer;
-use super::shard::{Gated, Register, Step, Terms};
+use super::gate::Gated;
+use super::rows::{Aftermath, Step, Terms};
 use crate::audit::{AuditEvent, AuditLog, AuditQuery, AuditRecord, detail_of};
-use crate::entropy;
 use crate::error::SerializerError;
-use crate::registers::{RegisterError, RegisterValue, Registers};
 use crate::serializer::{LeaseSerializer, ListQuery};
+use crate::waiting::{WaitOutcome, WaitRequest, Waiter};
+use crate::watching::LeaseWatch;
+
+/// What a caller is told to wait when a resource has too many watchers.
+const WATCH_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How many renewals a holder's engine sends in one call.
 const BATCH_MAX: usize = 512;
 
 impl MemorySerializer {
-    fn terms(&self, now: Duration) -> Terms<'_> {
-        let options = &self.inner.options;
-        Terms {
-            authority: self.inner.authority,
-            bounds: &options.ttl_bounds,
-            now,
-            idle_retention: options.idle_retention,
-            idle_rows_max: options.idle_rows_max / super::SHARDS,
-        }
-    }
-
     /// One of a batch: where a protected closure is in its way it is to be tried again, so that the
     /// others do not wait for it. Renewals are never in the way of a closure.
     fn transition_at_once(
@@ -47,19 +39,21 @@ impl MemorySerializer {
                 snapshot,
             ));
         }
-        let step = self.shard(resource).lock().transition(terms, resource, op);
-        let step = match step {
-            Ok(step) => step?,
-            Err(Gated::Reentrant) => return Err(SerializerError::Reentrant),
+        let key = self.key(resource);
+        let mut after = Aftermath::default();
+        let answer = self
+            .shard(key)
+            .lock()
+            .transition(terms, key, op, &mut after);
+        self.settle(after);
+        match answer {
+            Ok(outcome) => Ok(outcome?),
+            Err(Gated::Reentrant) => Err(SerializerError::Reentrant),
             Err(Gated::Wait) => {
                 let message = "a protected closure runs on the resource".to_owned();
-                return Err(SerializerError::Busy { message });
+                Err(SerializerError::Busy { message })
             }
-        };
-        if let Some(record) = audit_record(resource, op, &step) {
-            self.audit(record);
         }
-        Ok(step.outcome)
     }
 }
 
@@ -78,15 +72,39 @@ impl LeaseSerializer for MemorySerializer {
                 snapshot,
             ));
         }
-        let step = self
-            .shard(&resource)
-            .when_ungated(|state| state.transition(&self.terms(self.now()), &resource, &op))
-            .await
-            .map_err(|_| SerializerError::Reentrant)??;
-        if let Some(record) = audit_record(&resource, &op, &step) {
-            self.audit(record);
+        let mut after = Aftermath::default();
+        let key = self.key(&resource);
+        let answer = self
+            .shard(key)
+            .when_ungated(|rows| rows.transition(&self.terms(), key, &op, &mut after))
+            .await;
+        self.settle(after);
+        Ok(answer.map_err(|_| SerializerError::Reentrant)??)
+    }
+
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        if !self.authorized(&request.acquire(), &resource) {
+            let snapshot = LeaseSnapshot::withheld(resource);
+            return Ok(WaitOutcome::Denied(DenyReason::Unauthorized, snapshot));
         }
-        Ok(step.outcome)
+        self.wait_for(resource, request).await
+    }
+
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        let now = self.now();
+        let key = self.key(&resource);
+        let rows = self.shard(key).lock();
+        let queue = rows
+            .slot(key)
+            .and_then(|slot| slot.rare.as_ref())
+            .map(|rare| rare.queue.list(now));
+        Ok(queue.unwrap_or_default())
     }
 
     fn batch_max(&self) -> usize {
@@ -97,7 +115,7 @@ impl LeaseSerializer for MemorySerializer {
         &self,
         requests: Vec<(ResourceName, LeaseOp)>,
     ) -> Vec<Result<TransitionOutcome, SerializerError>> {
-        let terms = self.terms(self.now());
+        let terms = self.terms();
         requests
             .iter()
             .map(|(resource, op)| self.transition_at_once(&terms, resource, op))
@@ -106,23 +124,31 @@ impl LeaseSerializer for MemorySerializer {
 
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
         let resource = ResourceName::new(resource)?;
-        let state = self.shard(&resource).lock();
-        let remaining = state.remaining(&resource, self.now());
-        Ok(state
-            .view(self.inner.authority, &resource)
-            .snapshot(remaining))
+        let key = self.key(&resource);
+        let rows = self.shard(key).lock();
+        Ok(rows.snapshot(&self.terms(), rows.find(key), key))
+    }
+
+    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        let key = self.key(&resource);
+        let mut rows = self.shard(key).lock();
+        let watch = rows.watch(&self.terms(), key);
+        watch.ok_or(SerializerError::Overloaded {
+            retry_after: WATCH_RETRY_AFTER,
+        })
     }
 
     async fn list(&self, query: ListQuery) -> Result<Vec<LeaseSnapshot>, SerializerError> {
         let mut names = Vec::new();
         for shard in &self.inner.shards {
-            let state = shard.lock();
-            let wanted = state.names().filter(|(name, row)| {
-                name.starts_with(&query.prefix)
-                    && query.after.as_ref().is_none_or(|after| *name > after)
-                    && (!query.held_only || row.held.is_some())
+            let rows = shard.lock();
+            let wanted = rows.iter().filter(|slot| {
+                slot.name.starts_with(&query.prefix)
+                    && query.after.as_ref().is_none_or(|after| slot.name > *after)
+                    && (!query.held_only || slot.row.held.is_some())
             });
-            names.extend(wanted.map(|(name, _)| name.clone()));
+            names.extend(wanted.map(|slot| slot.name.clone()));
         }
         names.sort_unstable();
         names.truncate(query.page());
@@ -139,96 +165,6 @@ impl LeaseSerializer for MemorySerializer {
 }
 
 #[async_trait]
-impl Registers for MemorySerializer {
-    async fn read(&self, resource: &str) -> Result<Option<RegisterValue>, SerializerError> {
-        let resource = ResourceName::new(resource)?;
-        let state = self.shard(&resource).lock();
-        let register = state
-            .slot(&resource)
-            .and_then(|slot| slot.register.as_deref());
-        Ok(register.map(|register| RegisterValue {
-            value: register.value.clone(),
-            value_revision: register.state.value_revision,
-            epoch: register.epoch,
-        }))
-    }
-
-    async fn compare_and_set_with_id(
-        &self,
-        fence: &Fence,
-        writer: &str,
-        expected: ExpectedRevision,
-        value: Vec<u8>,
-        write_id: WriteId,
-    ) -> Result<u64, RegisterError> {
-        let resource = &fence.resource;
-        let mut write = RegisterWrite {
-            expected,
-            value,
-            write_id,
-        };
-        let bytes_max = self.inner.options.register_bytes_max;
-        let answer = self
-            .shard(resource)
-            .when_ungated(|state| {
-                let view = state.view(self.inner.authority, resource);
-                let current = view.epoch();
-                if let Err(rejection) = check_fence(&view, fence, writer) {
-                    return Ok(Answer::Rejected(rejection, current));
-                }
-                let Some(slot) = state.ungated(resource)? else {
-                    return Ok(Answer::Rejected(
-                        aster_core::FenceRejection::NotHeld,
-                        current,
-                    ));
-                };
-                let present = slot.register.as_ref().map(|register| &register.state);
-                let decision = write_register(present, &write, bytes_max);
-                if let Ok(RegisterDecision::Write(state)) = decision {
-                    let value = std::mem::take(&mut write.value);
-                    slot.register = Some(Box::new(Register {
-                        value,
-                        state,
-                        epoch: fence.epoch,
-                    }));
-                }
-                Ok(Answer::Decided(decision))
-            })
-            .await
-            .map_err(|_| SerializerError::Reentrant)?;
-        match answer {
-            Answer::Rejected(rejection, current) => {
-                self.audit_rejection(fence, writer, &rejection, current);
-                Err(rejection.into())
-            }
-            Answer::Decided(decision) => match decision.map_err(SerializerError::from)? {
-                RegisterDecision::Write(state) => Ok(state.value_revision),
-                RegisterDecision::AlreadyWritten { value_revision } => Ok(value_revision),
-                RegisterDecision::Conflict { current } => Err(RegisterError::Conflict { current }),
-            },
-        }
-    }
-
-    async fn compare_and_set(
-        &self,
-        fence: &Fence,
-        writer: &str,
-        expected: ExpectedRevision,
-        value: Vec<u8>,
-    ) -> Result<u64, RegisterError> {
-        let write_id =
-            entropy::write_id(&*self.inner.options.entropy).map_err(SerializerError::from)?;
-        self.compare_and_set_with_id(fence, writer, expected, value, write_id)
-            .await
-    }
-}
-
-enum Answer {
-    Rejected(aster_core::FenceRejection, u64),
-    Decided(Result<RegisterDecision, aster_core::RuleError>),
-}
-
-#[async_trait]
 impl AuditLog for MemorySerializer {
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditRecord>, SerializerError> {
         Ok(self
@@ -240,46 +176,48 @@ impl AuditLog for MemorySerializer {
     }
 }
 
-/// The audit's line for a transition that changed ownership.
-fn audit_record(resource: &ResourceName, op: &LeaseOp, step: &Step) -> Option<AuditRecord> {
-    let (event, epoch_carried, holder): (_, _, Option<Principal>) = match &step.outcome {
-        TransitionOutcome::Granted(_) if !step.changed => return None,
-        TransitionOutcome::Granted(fence) => {
-            let taken = step.held_before.is_some();
-            let event = if taken {
-                AuditEvent::TakenOver
-            } else {
-                AuditEvent::Granted
-            };
-            (event, None, Some(fence.holder.clone()))
-        }
-        TransitionOutcome::Released => (
-            AuditEvent::Released,
-            Some(step.epoch_before),
-            step.held_before.clone(),
-        ),
-        TransitionOutcome::Revoked => (
-            AuditEvent::Revoked,
-            Some(step.epoch_before),
-            step.held_before.clone(),
-        ),
-        TransitionOutcome::Cancelled => (
-            AuditEvent::Cancelled,
-            Some(step.epoch_before),
-            step.held_before.clone(),
-        ),
-        _ => return None,
-    };
-    Some(AuditRecord {
-        id: 0,
-        at_unix_ms: 0,
-        event,
-        resource: Some(resource.clone()),
-        epoch_carried,
-        epoch_current: step.epoch,
-        holder,
-        actor: Some(op.actor().to_owned()),
-        detail: detail_of(op),
-        count: 1,
-    })
+impl Step {
+    /// The audit's line for a step that changed ownership.
+    pub(super) fn record(&self, resource: &ResourceName, op: &LeaseOp) -> Option<AuditRecord> {
+        let (event, epoch_carried, holder): (_, _, Option<Principal>) = match &self.outcome {
+            TransitionOutcome::Granted(_) if self.changed.is_none() => return None,
+            TransitionOutcome::Granted(fence) => {
+                let taken = self.held_before.is_some();
+                let event = if taken {
+                    AuditEvent::TakenOver
+                } else {
+                    AuditEvent::Granted
+                };
+                (event, None, Some(fence.holder.clone()))
+            }
+            TransitionOutcome::Released => (
+                AuditEvent::Released,
+                Some(self.epoch_before),
+                self.held_before.clone(),
+            ),
+            TransitionOutcome::Revoked => (
+                AuditEvent::Revoked,
+                Some(self.epoch_before),
+                self.held_before.clone(),
+            ),
+            TransitionOutcome::Cancelled => (
+                AuditEvent::Cancelled,
+                Some(self.epoch_before),
+                self.held_before.clone(),
+            ),
+            _ => return None,
+        };
+        Some(AuditRecord {
+            id: 0,
+            at_unix_ms: 0,
+            event,
+            resource: Some(resource.clone()),
+            epoch_carried,
+            epoch_current: self.epoch,
+            holder,
+            actor: Some(op.actor().to_owned()),
+            detail: detail_of(op),
+            count: 1,
+        })
+    }
 }
