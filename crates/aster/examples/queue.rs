@@ -6,6 +6,10 @@
     clippy::print_stderr,
     reason = "an example shows what happens"
 )]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "an example spawns on the runtime that it made"
+)]
 
 use std::error::Error;
 use std::sync::Arc;

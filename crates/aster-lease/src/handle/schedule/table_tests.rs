@@ -49,10 +49,13 @@ fn moment(at: u64) -> Moment {
     }
 }
 
+/// When a call was sent, and for which leases.
+type Flying = (u64, Vec<(Slot, Arc<Shared>)>);
+
 struct World {
     table: Table,
     held: Vec<(Slot, Arc<Shared>)>,
-    flying: BTreeMap<FlightId, (u64, Vec<(Slot, Arc<Shared>)>)>,
+    flying: BTreeMap<FlightId, Flying>,
     at: u64,
     seed: u64,
     batch_max: usize,
