@@ -19,6 +19,9 @@ use aster_lease::{Fence, LeaseSerializer, MemoryOptions, MemorySerializer, Regis
 use async_trait::async_trait;
 use support::{HandClock, on_a_thread};
 
+/// Few, so that a case can fill the queue.
+const WAITERS_MAX: usize = 40;
+
 struct Memory;
 
 struct Store {
@@ -36,6 +39,7 @@ impl Harness for Memory {
         let clock = Arc::new(HandClock::default());
         let options = MemoryOptions {
             clock: clock.clone(),
+            waiters_max: WAITERS_MAX,
             ..MemoryOptions::default()
         };
         let serializer = MemorySerializer::with_options(options).unwrap();
@@ -105,8 +109,21 @@ impl Harness for Memory {
     }
 
     async fn restart(&self, store: &mut Store) -> Possible {
+        self.restart_beneath(store).await
+    }
+
+    async fn restart_beneath(&self, store: &Store) -> Possible {
         store.serializer.restart();
         Possible::Yes
+    }
+
+    async fn jump_wall_clock(&self, store: &Store, by_s: i64) -> Possible {
+        store.clock.jump_wall(by_s);
+        Possible::Yes
+    }
+
+    fn waiters_max(&self) -> Option<usize> {
+        Some(WAITERS_MAX)
     }
 }
 

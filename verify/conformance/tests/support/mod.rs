@@ -11,15 +11,20 @@ use std::time::Duration;
 use aster_conformance::{PausedWrite, Written};
 use aster_lease::{Clock, Moment};
 
-/// A clock that moves by hand.
+/// A clock that moves by hand, with a wall clock of its own.
 #[derive(Default)]
 pub struct HandClock {
     now: Mutex<Duration>,
+    wall_ahead_s: Mutex<i64>,
 }
 
 impl HandClock {
     pub fn advance(&self, by: Duration) {
         *self.now.lock().unwrap() += by;
+    }
+
+    pub fn jump_wall(&self, by_s: i64) {
+        *self.wall_ahead_s.lock().unwrap() += by_s;
     }
 }
 
@@ -30,6 +35,11 @@ impl Clock for HandClock {
             monotonic: now,
             boot: now,
         }
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let ahead_ms = self.wall_ahead_s.lock().unwrap().saturating_mul(1_000);
+        aster_lease::clock::wall_unix_ms().saturating_add_signed(ahead_ms)
     }
 }
 
