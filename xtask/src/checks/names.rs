@@ -1,6 +1,6 @@
 //! Source files and functions that a page names exist.
 //!
-//! `` `memory/shard.rs` `` stands for any file whose path ends so; `` `fence.rs::check_fence` `` says
+//! `` `memory/gate.rs` `` stands for any file whose path ends so; `` `fence.rs::check_fence` `` says
 //! besides that such a file defines that function.
 
 use super::{Finding, finding, has_extension};

@@ -263,7 +263,7 @@ impl MemorySerializer {
         for shard in &self.inner.shards {
             shard.lock().restart(now, &mut after);
         }
-        self.settle(after);
+        Self::settle(after);
     }
 
     /// How many rows are kept: held ones, and free ones that are still remembered.
@@ -360,11 +360,28 @@ impl MemorySerializer {
         }
     }
 
-    /// What a step under a row's lock has left to do, with the lock given back.
-    fn settle(&self, after: Aftermath) {
-        for record in after.records {
-            self.audit(record);
+    /// Writes down what a step changed, still under the row's lock: the audit tells the changes of a
+    /// row in their order.
+    fn note(&self, after: &mut Aftermath) {
+        if after.records.is_empty() {
+            return;
         }
+        let at_unix_ms = self.inner.options.clock.unix_ms();
+        let mut ring = self
+            .inner
+            .audit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for record in after.records.drain(..) {
+            ring.push(AuditRecord {
+                at_unix_ms,
+                ..record
+            });
+        }
+    }
+
+    /// What a step under a row's lock has left to do, with the lock given back.
+    fn settle(after: Aftermath) {
         for seat in after.rings {
             seat.ring();
         }

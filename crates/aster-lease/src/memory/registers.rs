@@ -119,10 +119,12 @@ impl MemorySerializer {
                     then: &then,
                     bytes_max,
                 };
-                step.run(rows, &mut write, &mut after)
+                let answer = step.run(rows, &mut write, &mut after);
+                self.note(&mut after);
+                answer
             })
             .await;
-        self.settle(after);
+        Self::settle(after);
         match answer.map_err(|_| SerializerError::Reentrant)? {
             Answer::Rejected(rejection, current) => {
                 self.audit_rejection(fence, writer, &rejection, current);

@@ -1,5 +1,6 @@
 //! The traits of a store, for the memory store.
 
+use std::collections::BinaryHeap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use async_trait::async_trait;
 use super::MemorySerializer;
 use super::gate::Gated;
 use super::rows::{Aftermath, Step, Terms};
+use super::slot::Slot;
 use crate::audit::{AuditEvent, AuditLog, AuditQuery, AuditRecord, detail_of};
 use crate::error::SerializerError;
 use crate::serializer::{LeaseSerializer, ListQuery};
@@ -41,11 +43,11 @@ impl MemorySerializer {
         }
         let key = self.key(resource);
         let mut after = Aftermath::default();
-        let answer = self
-            .shard(key)
-            .lock()
-            .transition(terms, key, op, &mut after);
-        self.settle(after);
+        let mut rows = self.shard(key).lock();
+        let answer = rows.transition(terms, key, op, &mut after);
+        self.note(&mut after);
+        drop(rows);
+        Self::settle(after);
         match answer {
             Ok(outcome) => Ok(outcome?),
             Err(Gated::Reentrant) => Err(SerializerError::Reentrant),
@@ -76,9 +78,13 @@ impl LeaseSerializer for MemorySerializer {
         let key = self.key(&resource);
         let answer = self
             .shard(key)
-            .when_ungated(|rows| rows.transition(&self.terms(), key, &op, &mut after))
+            .when_ungated(|rows| {
+                let outcome = rows.transition(&self.terms(), key, &op, &mut after);
+                self.note(&mut after);
+                outcome
+            })
             .await;
-        self.settle(after);
+        Self::settle(after);
         Ok(answer.map_err(|_| SerializerError::Reentrant)??)
     }
 
@@ -140,18 +146,21 @@ impl LeaseSerializer for MemorySerializer {
     }
 
     async fn list(&self, query: ListQuery) -> Result<Vec<LeaseSnapshot>, SerializerError> {
-        let mut names = Vec::new();
+        // The first names of a page are enough, however many rows there are.
+        let mut first = BinaryHeap::with_capacity(query.page() + 1);
         for shard in &self.inner.shards {
             let rows = shard.lock();
-            let wanted = rows.iter().filter(|slot| {
-                slot.name.starts_with(&query.prefix)
-                    && query.after.as_ref().is_none_or(|after| slot.name > *after)
-                    && (!query.held_only || slot.row.held.is_some())
-            });
-            names.extend(wanted.map(|slot| slot.name.clone()));
+            for slot in rows.iter().filter(|slot| is_asked_for(slot, &query)) {
+                if first.len() == query.page() && first.peek() <= Some(&slot.name) {
+                    continue;
+                }
+                first.push(slot.name.clone());
+                if first.len() > query.page() {
+                    first.pop();
+                }
+            }
         }
-        names.sort_unstable();
-        names.truncate(query.page());
+        let names = first.into_sorted_vec();
         let mut page = Vec::with_capacity(names.len());
         for name in names {
             page.push(self.snapshot(&name).await?);
@@ -174,6 +183,12 @@ impl AuditLog for MemorySerializer {
             .unwrap_or_else(PoisonError::into_inner)
             .page(&query))
     }
+}
+
+fn is_asked_for(slot: &Slot, query: &ListQuery) -> bool {
+    slot.name.starts_with(&query.prefix)
+        && query.after.as_ref().is_none_or(|after| slot.name > *after)
+        && (!query.held_only || slot.row.held.is_some())
 }
 
 impl Step {

@@ -82,8 +82,9 @@ impl MemorySerializer {
         let mut after = Aftermath::default();
         let mut rows = self.shard(key).lock();
         let answer = step(&mut rows, &self.terms(), &mut after);
+        self.note(&mut after);
         drop(rows);
-        self.settle(after);
+        Self::settle(after);
         answer
     }
 }

@@ -7,6 +7,7 @@ mod support;
 
 mod gone;
 mod order;
+mod race;
 
 use std::future::Future;
 use std::pin::Pin;
