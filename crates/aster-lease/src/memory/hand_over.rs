@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aster_core::{DenyReason, Fence, LeaseOp, RuleError, TransitionOutcome};
+use aster_core::{DenyReason, Fence, GrantId, LeaseOp, Principal, RuleError, TransitionOutcome};
 
 use super::gate::Gated;
 use super::queue::{Claim, Entered, Seat, Told};
@@ -98,6 +98,28 @@ impl Rows {
                 epoch,
                 time: Some(terms.claim_time),
             });
+        }
+    }
+
+    /// A cancelled wish waits no more.
+    pub(super) fn withdraw(
+        &mut self,
+        id: Id,
+        candidate: &Principal,
+        grant_id: GrantId,
+        after: &mut Aftermath,
+    ) {
+        let Some(slot) = self.slots.get_mut(id).filter(|slot| slot.has_waiters()) else {
+            return;
+        };
+        let withdrawn = slot.rare_mut().queue.withdraw(candidate, grant_id);
+        slot.tidy();
+        if let Some((seat, was_first)) = withdrawn {
+            seat.tell(Told::Withdrawn);
+            after.rings.push(seat);
+            if was_first {
+                self.ring_first(id, after);
+            }
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) enum Told {
     /// The same wish was asked for again: the newer call has its place.
     Replaced,
     Restarted,
+    /// Its wish was cancelled.
+    Withdrawn,
 }
 
 impl Seat {
@@ -137,6 +139,18 @@ impl Queue {
             .position(ticket)
             .filter(|position| Arc::ptr_eq(&self.waiting[*position].seat, seat));
         place.and_then(|position| self.remove(position)).is_some() && place == Some(0)
+    }
+
+    /// Whoever asked under this wish gave it up; its seat, and whether it was the first.
+    pub(super) fn withdraw(
+        &mut self,
+        candidate: &Principal,
+        grant_id: GrantId,
+    ) -> Option<(Arc<Seat>, bool)> {
+        let ticket = *self.tickets.get(&(grant_id, candidate.clone()))?;
+        let position = self.position(ticket)?;
+        let waiting = self.remove(position)?;
+        Some((waiting.seat, position == 0))
     }
 
     fn remove(&mut self, position: usize) -> Option<Waiting> {

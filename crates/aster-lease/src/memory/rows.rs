@@ -166,6 +166,14 @@ impl Rows {
         {
             self.advance(terms, id, after)?;
         }
+        if let LeaseOp::Cancel {
+            candidate,
+            grant_id,
+        } = op
+            && let Some(id) = found
+        {
+            self.withdraw(id, candidate, *grant_id, after);
+        }
         let step = match self.step(terms, found, key, op)? {
             Ok(step) => step,
             Err(error) => return Ok(Err(error)),

@@ -136,6 +136,7 @@ impl Place<'_> {
                     message: "the serializer restarted and forgot its queue: ask again".to_owned(),
                     source: None,
                 }),
+                Some(Told::Withdrawn) => denied(rows, DenyReason::WaitRanOut),
                 None => {
                     rows.leave(terms, self.key, self.ticket, &self.seat, after);
                     denied(rows, DenyReason::WaitRanOut)

@@ -147,6 +147,33 @@ async fn a_dropped_waiter_leaves_the_queue_at_once() {
     assert_eq!(holder_of(&store).await.as_deref(), Some("d"));
 }
 
+/// The Cancel of a wish that still waits takes its place away, and nobody else's.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wish_leaves_the_queue() {
+    let store = MemorySerializer::new();
+    let fence = held(&store, "a", 1).await;
+    let mut waiting = waiters(&store, &["b", "c"]).await.into_iter();
+    let cancel = |candidate| LeaseOp::Cancel {
+        candidate: principal(candidate),
+        grant_id: id(100),
+    };
+    // Somebody else's knowledge of the id is not enough.
+    for (candidate, left) in [("c", &["b", "c"][..]), ("b", &["c"][..])] {
+        let denied = store.transition(RESOURCE, cancel(candidate)).await;
+        let Ok(TransitionOutcome::Denied(DenyReason::HeldByOther, _)) = denied else {
+            panic!("it never had the row: {denied:?}")
+        };
+        assert_eq!(queue_of(&store).await, left);
+    }
+    let told = waiting.next().expect("b").await.expect("no panic");
+    assert!(
+        matches!(told, Ok(WaitOutcome::Denied(DenyReason::WaitRanOut, _))),
+        "{told:?}"
+    );
+    release(&store, &fence).await;
+    claimed(waiting.next().expect("c").await.expect("no panic"));
+}
+
 /// A claim that is not renewed lapses; one that is lasts for the whole ttl; and it shortens no other
 /// grant.
 #[tokio::test(start_paused = true)]
