@@ -50,6 +50,26 @@ async fn a_dead_head_costs_about_one_claim_time() {
     assert_eq!(holder_of(&store).await.as_deref(), Some("b"));
 }
 
+/// Also where the claim time is shorter than a waiter's own rounds: a hand-over rings the next one.
+#[tokio::test(start_paused = true)]
+async fn the_next_in_line_watches_a_short_claim_from_the_hand_over_on() {
+    let claim_time = Duration::from_millis(50);
+    let store = MemorySerializer::with_options(MemoryOptions {
+        claim_time,
+        ..MemoryOptions::default()
+    })
+    .expect("random bytes");
+    let fence = held(&store, "a", 1).await;
+    let mut dead = by_hand(&store, "dead", 2);
+    assert!(poll(&mut dead).is_pending());
+    let next = waiter(&store, "b", 3);
+    settle().await;
+    release(&store, &fence).await;
+    let released = now();
+    let (_, claim) = claimed(next.await.expect("no panic"));
+    assert_eq!((claim, released.elapsed()), (claim_time, claim_time));
+}
+
 /// The same when it is the holder that died: nobody at the head notices the expiry.
 #[tokio::test(start_paused = true)]
 async fn a_dead_head_at_an_expiry_costs_about_one_claim_time() {

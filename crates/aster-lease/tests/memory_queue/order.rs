@@ -157,9 +157,17 @@ async fn asking_again_under_the_same_grant_id_keeps_the_place() {
         ["b", "c"],
         "its end did not take the newer one's place"
     );
+    // Nor does the end of one that never heard that it was replaced.
+    let mut unaware = by_hand(&store, "c", 3);
+    assert!(poll(&mut unaware).is_pending());
+    let behind_again = waiter(&store, "c", 3);
+    settle().await;
+    drop(unaware);
+    assert_eq!(queue_of(&store).await, ["b", "c"]);
     release(&store, &fence).await;
     claimed(newer.await.expect("no panic"));
-    assert!(!behind.is_finished());
+    assert!(behind.await.expect("no panic").is_err(), "replaced as well");
+    assert!(!behind_again.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
