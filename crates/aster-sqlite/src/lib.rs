@@ -37,6 +37,7 @@ mod serializer;
 mod shared;
 mod side;
 mod side_tables;
+mod suspects;
 mod worker;
 mod writer;
 

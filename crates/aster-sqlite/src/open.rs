@@ -20,6 +20,7 @@ use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
 use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
+use crate::suspects::Suspects;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +82,11 @@ pub(crate) fn open(
         clock,
         gate: Gate::default(),
         rejections: Rejections::default(),
+        suspects: Suspects::default(),
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
         journal: OnceLock::new(),
+        blocked: AtomicBool::new(false),
         repair_queued: AtomicBool::new(false),
         path,
         options,

@@ -16,6 +16,7 @@ use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
 use crate::schema::{self, SCHEMA_VERSION, StoreRow};
 use crate::side::{ClockName, SideError, SideFile};
+use crate::suspects::Suspects;
 
 /// How many connections for plain reads are kept.
 const READING_MAX: usize = 4;
@@ -32,10 +33,13 @@ pub(crate) struct Shared {
     pub(crate) clock: ClockName,
     pub(crate) gate: Gate,
     pub(crate) rejections: Rejections,
+    pub(crate) suspects: Suspects,
     /// The highest count of changes that this process saw.
     pub(crate) seen_sequence: AtomicU64,
     /// Connections for plain reads on callers' threads.
     pub(crate) reading: Mutex<Vec<Connection>>,
+    /// The writer thread waits for a lock that others hold.
+    pub(crate) blocked: AtomicBool,
     /// A new side file is on order.
     pub(crate) repair_queued: AtomicBool,
 }
@@ -82,6 +86,12 @@ impl Shared {
 
     pub(crate) fn now_ns(&self) -> u64 {
         self.options.time.now_ns()
+    }
+
+    /// Whether a request would wait for a lock that others hold: then a plain read goes first, so that
+    /// whoever is denied anyway does not wait for that.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Acquire)
     }
 
     /// Refuses a request from inside a protected closure, which would wait for itself.
