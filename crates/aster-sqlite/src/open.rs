@@ -109,13 +109,37 @@ pub(crate) fn adopt(
     let found = facts_of(&path)?;
     check_version(&connection, &path)?;
     let authority = aster_lease::entropy::authority(&*options.entropy)?;
-    adopt_as(&connection, &path, operator, options, &found, authority)
-        .map_err(|error| as_open_error(&path, error))
+    let adopted = adopt_as(
+        &connection,
+        Some(&path),
+        operator,
+        options,
+        &found,
+        authority,
+    )
+    .map_err(|error| as_open_error(&path, error))?;
+    fold_journal(&connection);
+    Ok(adopted)
 }
 
-fn adopt_as(
+/// The same for a copy at `path` that will get another name before anybody opens it: whoever does so
+/// first makes its side file.
+pub(crate) fn adopt_copy(
     connection: &Connection,
     path: &Path,
+    operator: &Principal,
+    options: &SqliteOptions,
+) -> Result<Adopted, OpenError> {
+    let found = facts_of(path)?;
+    let authority = aster_lease::entropy::authority(&*options.entropy)?;
+    adopt_as(connection, None, operator, options, &found, authority)
+        .map_err(|error| as_open_error(path, error))
+}
+
+/// `side_of` is the main file beside which a side file is made.
+fn adopt_as(
+    connection: &Connection,
+    side_of: Option<&Path>,
     operator: &Principal,
     options: &SqliteOptions,
     found: &FileFacts,
@@ -172,10 +196,12 @@ fn adopt_as(
         count: 1,
     };
     audit::insert(&transaction, &record, options.audit_records_max)?;
-    replace_side(&transaction, &mut store, path, options)?;
+    match side_of {
+        Some(path) => replace_side(&transaction, &mut store, path, options)?,
+        None => name_side(&transaction, &mut store, options)?,
+    }
     count_change(&transaction, &mut store)?;
     transaction.commit().map_err(storage)?;
-    fold_journal(connection);
     Ok(Adopted {
         authority,
         previous_authority,
@@ -223,7 +249,7 @@ fn facts_of(path: &Path) -> Result<FileFacts, OpenError> {
     })
 }
 
-fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let version = schema::version(connection).map_err(|error| open_error(path, error))?;
     let damaged = |message: &str| OpenError::Damaged {
         path: path.to_owned(),
@@ -305,14 +331,23 @@ pub(crate) fn replace_side(
     path: &Path,
     options: &SqliteOptions,
 ) -> Result<(), SerializerError> {
-    let mut id: Id = [0; 16];
-    options.entropy.fill(&mut id)?;
+    name_side(transaction, store, options)?;
     let witness = Witness {
         authority: store.authority,
         sequence: store.sequence,
     };
-    side::create(path, options, id, witness)?;
-    rows::raise_revisions(transaction)?;
+    side::create(path, options, store.side_id, witness)?;
+    rows::raise_revisions(transaction)
+}
+
+/// Names a side file that is not there yet.
+fn name_side(
+    transaction: &Connection,
+    store: &mut StoreRow,
+    options: &SqliteOptions,
+) -> Result<(), SerializerError> {
+    let mut id: Id = [0; 16];
+    options.entropy.fill(&mut id)?;
     transaction
         .execute(
             "UPDATE main.aster_store SET side_id = ?1 WHERE one = 1",
@@ -449,6 +484,7 @@ pub(crate) fn as_open_error(path: &Path, error: SerializerError) -> OpenError {
     let path = path.to_owned();
     match error {
         SerializerError::Busy { .. } => OpenError::Busy { path },
+        SerializerError::Refused { message } => OpenError::Refused { path, message },
         SerializerError::Storage {
             message,
             source: Some(source),
