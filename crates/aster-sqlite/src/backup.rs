@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::connection::wait_for_others;
 use crate::error::{OpenError, open_error};
-use crate::identity::{check_place, facts, resolve, sync_directory};
+use crate::identity::{beside, check_place, facts, resolve, sync_directory};
 use crate::open::{self, Adopted, as_open_error};
 use crate::options::SqliteOptions;
 use crate::schema;
@@ -295,12 +295,6 @@ impl Drop for Draft {
             let _ = std::fs::remove_file(beside(&self.path, suffix));
         }
     }
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// In one step, so that two who come together do not overwrite each other.

@@ -12,7 +12,7 @@ use crate::audit::{self, NewRecord};
 use crate::connection::{Durability, connect};
 use crate::error::{OpenError, open_error, storage};
 use crate::gate::Gate;
-use crate::identity::{FileFacts, check_place, facts, resolve, sync_directory};
+use crate::identity::{FileFacts, JournalPaths, check_place, facts, resolve, sync_directory};
 use crate::judge::effective;
 use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
@@ -86,6 +86,7 @@ pub(crate) fn open(
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
         journal: OnceLock::new(),
+        journal_paths: JournalPaths::of(&path),
         blocked: AtomicBool::new(false),
         repair_queued: AtomicBool::new(false),
         path,

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::connection::{Durability, connect};
 use crate::error::storage;
 use crate::gate::{Gate, is_inside};
-use crate::identity::{FileId, JournalId, journal, still_names};
+use crate::identity::{FileId, JournalId, JournalPaths, still_names};
 use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
 use crate::schema::{self, SCHEMA_VERSION, StoreRow};
@@ -30,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) file: FileId,
     /// Its log, once a connection is open that stays.
     pub(crate) journal: OnceLock<JournalId>,
+    pub(crate) journal_paths: JournalPaths,
     pub(crate) clock: ClockName,
     pub(crate) gate: Gate,
     pub(crate) rejections: Rejections,
@@ -64,7 +65,7 @@ impl Shared {
         } else if self
             .journal
             .get()
-            .is_some_and(|opened| journal(path) != Some(*opened))
+            .is_some_and(|opened| self.journal_paths.find() != Some(*opened))
         {
             format!(
                 "the log of {path:?} was replaced or removed while it was open, and changes may be \
@@ -78,7 +79,7 @@ impl Shared {
 
     /// From now on the log has to stay the same. A connection that has read is open, and stays.
     pub(crate) fn keep_journal(&self) {
-        if let Some(journal) = journal(&self.path) {
+        if let Some(journal) = self.journal_paths.find() {
             // Set once, at opening.
             let _ = self.journal.set(journal);
         }

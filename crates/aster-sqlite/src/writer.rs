@@ -118,6 +118,8 @@ pub(crate) struct Writer {
 impl Work for Writer {
     type Job = Job;
 
+    const LINGERS: bool = true;
+
     fn run(&mut self, first: Job, queue: &Receiver<Job>) {
         self.next = Some(first);
         while let Some(job) = self.next.take() {

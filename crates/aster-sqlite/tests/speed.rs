@@ -24,16 +24,21 @@ const CALLERS: usize = 64;
 const WRITES_OF_EACH: u32 = 200;
 const VALUE: &[u8] = &[7; 100];
 
-/// A table of 64 rows with values of 100 bytes, in WAL mode with every commit synced.
+/// So many values are there; the callers' are spread among them, so that each is on a page of its own.
+const VALUES: usize = 6_400;
+const APART: usize = VALUES / CALLERS;
+
+/// A table of rows with values of 100 bytes, in WAL mode with every commit synced.
 fn bare(place: &Place) -> Connection {
     let connection = Connection::open(place.directory.path().join("bare.db")).unwrap();
     connection
         .execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-             CREATE TABLE pairs (key INTEGER PRIMARY KEY, count INTEGER, value BLOB)",
+             CREATE TABLE pairs (key INTEGER PRIMARY KEY, count INTEGER, value BLOB);
+             BEGIN",
         )
         .unwrap();
-    for key in 0..CALLERS {
+    for key in 0..VALUES {
         connection
             .execute(
                 "INSERT INTO pairs VALUES (?1, 0, ?2)",
@@ -41,6 +46,7 @@ fn bare(place: &Place) -> Connection {
             )
             .unwrap();
     }
+    connection.execute_batch("COMMIT").unwrap();
     connection
 }
 
@@ -51,7 +57,7 @@ fn commit_bare(connection: &mut Connection, commits: u32, rows: usize) -> Durati
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .unwrap();
-        for key in 0..rows {
+        for key in (0..rows).map(|row| row * APART) {
             transaction
                 .prepare_cached("UPDATE pairs SET count = count + 1, value = ?2 WHERE key = ?1")
                 .unwrap()
@@ -123,14 +129,35 @@ fn sixty_four_callers_at_once() {
     let store = place.open();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .enable_time()
         .build()
         .unwrap();
     let fences: Vec<Fence> = runtime.block_on(async {
         let mut fences = Vec::new();
-        for number in 0..CALLERS {
-            fences.push(acquire(&store, &format!("job/{number}"), "worker").await);
+        for number in 0..VALUES {
+            let store = store.clone();
+            fences.push(tokio::spawn(async move {
+                let fence = acquire(&store, &format!("job/{number:06}"), "worker").await;
+                write_times(&store, &fence, 1).await;
+                fence
+            }));
+            // Not more at once than the store's queue takes.
+            if fences.len() % 1_000 == 0 {
+                for task in &mut fences[number - 999..] {
+                    while !task.is_finished() {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            }
         }
-        fences
+        let mut chosen = Vec::new();
+        for (number, task) in fences.into_iter().enumerate() {
+            let fence = task.await.unwrap();
+            if number % APART == 0 {
+                chosen.push(fence);
+            }
+        }
+        chosen
     });
     let total = (CALLERS as f64) * f64::from(WRITES_OF_EACH);
     let (mut bare_rate, mut ours_rate, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
