@@ -13,11 +13,12 @@ use tokio::sync::oneshot;
 
 use crate::audit;
 use crate::judge::{Renewal, Verdict, effective, judge};
-use crate::registers::{WriteRequest, Written};
+use crate::reader;
+use crate::registers::{self, WriteRequest, Written};
 use crate::rows::{self, Stamp, StoredRow};
 use crate::schema::StoreRow;
 use crate::shared::Shared;
-use crate::side::{End, SideError};
+use crate::side::{End, SideError, SideFile};
 use crate::side_tables::SideTransaction;
 
 /// More renewals than can reach one lease while the end of that lease is on its way to the disk: so
@@ -35,7 +36,7 @@ pub(crate) enum Item {
 }
 
 /// Acquire, release, revoke or cancel.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct TransitionRequest {
     pub(crate) resource: ResourceName,
     pub(crate) op: LeaseOp,
@@ -82,6 +83,29 @@ impl Item {
         match self {
             Item::Transition(_) => 0,
             Item::Write(asked) => asked.request.write.value.len(),
+        }
+    }
+
+    /// Finds out by a plain read whether it is denied or refused; the answer is kept then. `false` when
+    /// it takes the locks to tell.
+    pub(crate) fn look(
+        &mut self,
+        shared: &Shared,
+        main: &Connection,
+        side: &mut Option<SideFile>,
+    ) -> bool {
+        // A failure to look is no answer: the request waits and sees.
+        match self {
+            Item::Transition(asked) => {
+                let looked = reader::look_at_transition(shared, main, side, &asked.request);
+                asked.answer = looked.ok().flatten().map(Ok);
+                asked.answer.is_some()
+            }
+            Item::Write(asked) => {
+                let looked = registers::look_at_write(shared, main, &asked.request);
+                asked.answer = looked.ok().flatten().map(Ok);
+                asked.answer.is_some()
+            }
         }
     }
 
@@ -234,8 +258,8 @@ impl Batch<'_> {
                     side.put_renewal(resource, &mark)?;
                     self.changes.side = true;
                 }
-                // The side file keeps, or may keep now, what the new epoch makes pointless.
-                if evidence.renewal.is_some() || evidence.seen.is_some() || self.changes.side {
+                // The side file may keep what the new epoch makes pointless.
+                if before.is_some() {
                     self.changes.remembered.push(resource.clone());
                 }
                 self.replace(resource, op, &decision.outcome, before, state, now)?;

@@ -124,6 +124,14 @@ pub enum OpenError {
         /// The highest count seen before.
         seen: u64,
     },
+    /// The store is open, but refuses to serve until an operator acts.
+    #[error("{path:?} refuses to serve: {message}")]
+    Refused {
+        /// The path.
+        path: PathBuf,
+        /// Why, and what the operator has to do.
+        message: String,
+    },
     /// There is no store in the file, and only an existing one will do.
     #[error("{path:?} holds no lease store: check the path")]
     NoStore {
@@ -175,6 +183,7 @@ impl OpenError {
             | OpenError::Exists { .. } => ErrorKind::FixCall,
             OpenError::Copied { .. }
             | OpenError::WentBack { .. }
+            | OpenError::Refused { .. }
             | OpenError::HardLinked { .. }
             | OpenError::NewerSchema { .. } => ErrorKind::Stop,
             OpenError::Busy { .. } => ErrorKind::Retry,

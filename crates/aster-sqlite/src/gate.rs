@@ -17,17 +17,22 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct State {
     taken: bool,
+    waiting: usize,
     connection: Option<Guarded>,
 }
 
 impl Gate {
     /// Waits until nobody of this process writes; `None` after `bound`.
     pub(crate) fn enter(&self, bound: Duration) -> Option<Turn<'_>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut state, _) = self
-            .freed
-            .wait_timeout_while(state, bound, |state| state.taken)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.taken {
+            state.waiting += 1;
+            (state, _) = self
+                .freed
+                .wait_timeout_while(state, bound, |state| state.taken)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
         if state.taken {
             return None;
         }
@@ -63,8 +68,14 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.lock().taken = false;
-        self.gate.freed.notify_one();
+        let mut state = self.lock();
+        state.taken = false;
+        // Waking costs a system call also when nobody sleeps.
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.gate.freed.notify_one();
+        }
     }
 }
 

@@ -68,17 +68,36 @@ pub(crate) struct JournalId {
     index: FileId,
 }
 
-/// What is beside `path` now. While a connection is open and has read once, both files stay.
-pub(crate) fn journal(path: &Path) -> Option<JournalId> {
-    let beside = |suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        facts(Path::new(&name)).ok().map(|facts| facts.id)
-    };
-    Some(JournalId {
-        log: beside("-wal")?,
-        index: beside("-shm")?,
-    })
+/// Where SQLite keeps the log and the shared index of a database.
+#[derive(Debug, Clone)]
+pub(crate) struct JournalPaths {
+    log: PathBuf,
+    index: PathBuf,
+}
+
+impl JournalPaths {
+    pub(crate) fn of(database: &Path) -> Self {
+        Self {
+            log: beside(database, "-wal"),
+            index: beside(database, "-shm"),
+        }
+    }
+
+    /// What is there now. While a connection is open and has read once, both files stay.
+    pub(crate) fn find(&self) -> Option<JournalId> {
+        let id = |path| facts(path).ok().map(|facts| facts.id);
+        Some(JournalId {
+            log: id(&self.log)?,
+            index: id(&self.index)?,
+        })
+    }
+}
+
+/// The path with something more at the end of its name.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// The path under which SQLite will keep the journal: absolute, links followed. Two processes that

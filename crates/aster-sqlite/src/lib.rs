@@ -2,8 +2,8 @@
 //! file, and the user's own SQL under the fence rule in one transaction.
 //!
 //! Start at [`SqliteSerializer`]. The way of a request: `serializer` (the public face) hands it to a
-//! thread: `reader` (a first look without locks), `writer` (ownership changes, durable), `renewals`
-//! (the side file, no fsync). All of them load rows (`rows`, `side_tables`), judge expiry (`judge`) and ask
+//! thread: `writer` (ownership changes and register writes, durable, in batches: `batch`), `renewals`
+//! (the side file, no fsync), `reader` (everything that needs no lock, and a first look for `suspects`). All of them load rows (`rows`, `side_tables`), judge expiry (`judge`) and ask
 //! the core for the decision. `mutate` runs the user's closure on the caller's thread under `guard`.
 //!
 //! Runs on Unix. On Linux deadlines are exact within one boot and time namespace; elsewhere expiry is
@@ -37,6 +37,7 @@ mod serializer;
 mod shared;
 mod side;
 mod side_tables;
+mod suspects;
 mod worker;
 mod writer;
 

@@ -162,6 +162,9 @@ impl SqliteSerializer {
             current,
             holder,
         } = refusal;
+        shared
+            .suspects
+            .refused(&fence.resource, writer, fence.epoch);
         let now_ns = shared.now_ns();
         let is_new =
             shared

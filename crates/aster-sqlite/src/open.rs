@@ -12,7 +12,7 @@ use crate::audit::{self, NewRecord};
 use crate::connection::{Durability, connect};
 use crate::error::{OpenError, open_error, storage};
 use crate::gate::Gate;
-use crate::identity::{FileFacts, check_place, facts, resolve, sync_directory};
+use crate::identity::{FileFacts, JournalPaths, check_place, facts, resolve, sync_directory};
 use crate::judge::effective;
 use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
@@ -20,6 +20,7 @@ use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
 use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
+use crate::suspects::Suspects;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +82,12 @@ pub(crate) fn open(
         clock,
         gate: Gate::default(),
         rejections: Rejections::default(),
+        suspects: Suspects::default(),
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
         journal: OnceLock::new(),
+        journal_paths: JournalPaths::of(&path),
+        blocked: AtomicBool::new(false),
         repair_queued: AtomicBool::new(false),
         path,
         options,
@@ -106,13 +110,37 @@ pub(crate) fn adopt(
     let found = facts_of(&path)?;
     check_version(&connection, &path)?;
     let authority = aster_lease::entropy::authority(&*options.entropy)?;
-    adopt_as(&connection, &path, operator, options, &found, authority)
-        .map_err(|error| as_open_error(&path, error))
+    let adopted = adopt_as(
+        &connection,
+        Some(&path),
+        operator,
+        options,
+        &found,
+        authority,
+    )
+    .map_err(|error| as_open_error(&path, error))?;
+    fold_journal(&connection);
+    Ok(adopted)
 }
 
-fn adopt_as(
+/// The same for a copy at `path` that will get another name before anybody opens it: whoever does so
+/// first makes its side file.
+pub(crate) fn adopt_copy(
     connection: &Connection,
     path: &Path,
+    operator: &Principal,
+    options: &SqliteOptions,
+) -> Result<Adopted, OpenError> {
+    let found = facts_of(path)?;
+    let authority = aster_lease::entropy::authority(&*options.entropy)?;
+    adopt_as(connection, None, operator, options, &found, authority)
+        .map_err(|error| as_open_error(path, error))
+}
+
+/// `side_of` is the main file beside which a side file is made.
+fn adopt_as(
+    connection: &Connection,
+    side_of: Option<&Path>,
     operator: &Principal,
     options: &SqliteOptions,
     found: &FileFacts,
@@ -169,10 +197,12 @@ fn adopt_as(
         count: 1,
     };
     audit::insert(&transaction, &record, options.audit_records_max)?;
-    replace_side(&transaction, &mut store, path, options)?;
+    match side_of {
+        Some(path) => replace_side(&transaction, &mut store, path, options)?,
+        None => name_side(&transaction, &mut store, options)?,
+    }
     count_change(&transaction, &mut store)?;
     transaction.commit().map_err(storage)?;
-    fold_journal(connection);
     Ok(Adopted {
         authority,
         previous_authority,
@@ -220,7 +250,7 @@ fn facts_of(path: &Path) -> Result<FileFacts, OpenError> {
     })
 }
 
-fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let version = schema::version(connection).map_err(|error| open_error(path, error))?;
     let damaged = |message: &str| OpenError::Damaged {
         path: path.to_owned(),
@@ -302,14 +332,23 @@ pub(crate) fn replace_side(
     path: &Path,
     options: &SqliteOptions,
 ) -> Result<(), SerializerError> {
-    let mut id: Id = [0; 16];
-    options.entropy.fill(&mut id)?;
+    name_side(transaction, store, options)?;
     let witness = Witness {
         authority: store.authority,
         sequence: store.sequence,
     };
-    side::create(path, options, id, witness)?;
-    rows::raise_revisions(transaction)?;
+    side::create(path, options, store.side_id, witness)?;
+    rows::raise_revisions(transaction)
+}
+
+/// Names a side file that is not there yet.
+fn name_side(
+    transaction: &Connection,
+    store: &mut StoreRow,
+    options: &SqliteOptions,
+) -> Result<(), SerializerError> {
+    let mut id: Id = [0; 16];
+    options.entropy.fill(&mut id)?;
     transaction
         .execute(
             "UPDATE main.aster_store SET side_id = ?1 WHERE one = 1",
@@ -446,6 +485,7 @@ pub(crate) fn as_open_error(path: &Path, error: SerializerError) -> OpenError {
     let path = path.to_owned();
     match error {
         SerializerError::Busy { .. } => OpenError::Busy { path },
+        SerializerError::Refused { message } => OpenError::Refused { path, message },
         SerializerError::Storage {
             message,
             source: Some(source),

@@ -6,15 +6,17 @@ use std::sync::mpsc::Receiver;
 
 use aster_core::Fence;
 use aster_core::{
-    FenceRejection, LeaseOp, LeaseSnapshot, Principal, ResourceName, RowView, TransitionOutcome,
+    FenceRejection, LeaseSnapshot, Principal, ResourceName, RowView, TransitionOutcome,
     check_fence, transition,
 };
 use aster_lease::{AuditQuery, AuditRecord, ListQuery, RegisterValue, SerializerError};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::audit;
+use crate::batch::TransitionRequest;
 use crate::error::storage;
 use crate::judge::{Verdict, effective, judge};
+use crate::registers::{self, WriteRequest, Written};
 use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{StoreRow, unsigned};
 use crate::shared::Shared;
@@ -39,36 +41,27 @@ impl Work for Reader {
 }
 
 impl Reader {
-    /// Answers an operation that a look at the row already denies: so do contenders who poll, and
-    /// they cost no lock. `None` when it takes the locks to tell.
+    /// See [`look_at_transition`].
     pub(crate) fn first_look(
         &mut self,
-        resource: &ResourceName,
-        op: &LeaseOp,
+        request: &TransitionRequest,
     ) -> Result<Option<TransitionOutcome>, SerializerError> {
-        let (store, row) = self.load(resource)?;
-        let Some((row, verdict)) = self.judge(&store, resource, row.as_ref())? else {
-            return Ok(None);
-        };
-        let view = RowView {
-            authority: store.authority,
-            resource,
-            floor: store.floor,
-            row: row.as_ref().map(|row| &row.state),
-        };
-        let bounds = &self.shared.options.ttl_bounds;
-        let outcome = transition(&view, &verdict.judged, bounds, op)?.outcome;
-        Ok(match outcome {
-            TransitionOutcome::Denied(..) if verdict.is_certain() => Some(outcome),
-            _ => None,
-        })
+        look_at_transition(&self.shared, &self.main, &mut self.side, request)
+    }
+
+    /// See [`look_at_write`](registers::look_at_write).
+    pub(crate) fn look_at_write(
+        &self,
+        request: &WriteRequest,
+    ) -> Result<Option<Written>, SerializerError> {
+        registers::look_at_write(&self.shared, &self.main, request)
     }
 
     pub(crate) fn snapshot(
         &mut self,
         resource: &ResourceName,
     ) -> Result<LeaseSnapshot, SerializerError> {
-        let (store, row) = self.load(resource)?;
+        let (store, row) = load(&self.shared, &self.main, resource)?;
         self.snapshot_of(&store, resource, row.as_ref())
     }
 
@@ -121,62 +114,13 @@ impl Reader {
         audit::query(&transaction, query)
     }
 
-    /// The fence rule on a plain read. A refusal holds: it was true after the call began.
-    pub(crate) fn check(
-        &mut self,
-        fence: &Fence,
-        writer: &str,
-    ) -> Result<Result<(), Refusal>, SerializerError> {
-        let (transaction, store) = self
-            .shared
-            .begin(&self.main, TransactionBehavior::Deferred)?;
-        check(&transaction, &store, fence, writer)
-    }
-
-    fn load(
-        &self,
-        resource: &ResourceName,
-    ) -> Result<(StoreRow, Option<StoredRow>), SerializerError> {
-        let (transaction, store) = self
-            .shared
-            .begin(&self.main, TransactionBehavior::Deferred)?;
-        let row = rows::load(&transaction, resource)?;
-        Ok((store, row))
-    }
-
-    /// `None` while the side file does not serve.
-    fn judge(
-        &mut self,
-        store: &StoreRow,
-        resource: &ResourceName,
-        row: Option<&StoredRow>,
-    ) -> Result<Option<(Option<StoredRow>, Verdict)>, SerializerError> {
-        let Some(row) = row else {
-            return Ok(Some((None, Verdict::default())));
-        };
-        let shared = &*self.shared;
-        let looked = shared.side(&mut self.side, store).and_then(|side| {
-            side.read(|side| {
-                let evidence = side.evidence(resource, Some(row))?;
-                let mut row = effective(row, evidence.renewal.as_ref());
-                let verdict = judge(&mut row, &evidence, side.era, shared.now_ns());
-                Ok((Some(row), verdict))
-            })
-        });
-        match looked {
-            Ok(judged) => Ok(Some(judged)),
-            Err(SideError::NeedsRepair) => Ok(None),
-            Err(SideError::Store(error)) => Err(error),
-        }
-    }
-
     fn snapshot_of(
         &mut self,
         store: &StoreRow,
         resource: &ResourceName,
         row: Option<&StoredRow>,
     ) -> Result<LeaseSnapshot, SerializerError> {
-        let judged = self.judge(store, resource, row)?;
+        let judged = judge_now(&self.shared, &mut self.side, store, resource, row)?;
         let (row, remaining) = match judged {
             Some((row, verdict)) => (row, verdict.judged.remaining),
             None => (row.cloned(), None),
@@ -188,6 +132,69 @@ impl Reader {
             row: row.as_ref().map(|row| &row.state),
         };
         Ok(view.snapshot(remaining))
+    }
+}
+
+/// Answers an ownership change that a look at the row already denies: so do contenders who poll, and
+/// they cost no lock. `None` when it takes the locks to tell.
+pub(crate) fn look_at_transition(
+    shared: &Shared,
+    main: &Connection,
+    side: &mut Option<SideFile>,
+    request: &TransitionRequest,
+) -> Result<Option<TransitionOutcome>, SerializerError> {
+    let TransitionRequest { resource, op } = request;
+    let (store, row) = load(shared, main, resource)?;
+    let Some((row, verdict)) = judge_now(shared, side, &store, resource, row.as_ref())? else {
+        return Ok(None);
+    };
+    let view = RowView {
+        authority: store.authority,
+        resource,
+        floor: store.floor,
+        row: row.as_ref().map(|row| &row.state),
+    };
+    let bounds = &shared.options.ttl_bounds;
+    let outcome = transition(&view, &verdict.judged, bounds, op)?.outcome;
+    Ok(match outcome {
+        TransitionOutcome::Denied(..) if verdict.is_certain() => Some(outcome),
+        _ => None,
+    })
+}
+
+fn load(
+    shared: &Shared,
+    main: &Connection,
+    resource: &ResourceName,
+) -> Result<(StoreRow, Option<StoredRow>), SerializerError> {
+    let (transaction, store) = shared.begin(main, TransactionBehavior::Deferred)?;
+    let row = rows::load(&transaction, resource)?;
+    Ok((store, row))
+}
+
+/// The row as it stands now; `None` while the side file does not serve.
+fn judge_now(
+    shared: &Shared,
+    side: &mut Option<SideFile>,
+    store: &StoreRow,
+    resource: &ResourceName,
+    row: Option<&StoredRow>,
+) -> Result<Option<(Option<StoredRow>, Verdict)>, SerializerError> {
+    let Some(row) = row else {
+        return Ok(Some((None, Verdict::default())));
+    };
+    let looked = shared.side(side, store).and_then(|side| {
+        side.read(|side| {
+            let evidence = side.evidence(resource, Some(row))?;
+            let mut row = effective(row, evidence.renewal.as_ref());
+            let verdict = judge(&mut row, &evidence, side.era, shared.now_ns());
+            Ok((Some(row), verdict))
+        })
+    });
+    match looked {
+        Ok(judged) => Ok(Some(judged)),
+        Err(SideError::NeedsRepair) => Ok(None),
+        Err(SideError::Store(error)) => Err(error),
     }
 }
 

@@ -7,14 +7,15 @@ use aster_core::{
 };
 use aster_lease::{RegisterError, RegisterValue, Registers, SerializerError};
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::batch::{Asked, Batch, Item, Own};
 use crate::error::storage;
 use crate::reader::{Refusal, check_row};
-use crate::rows;
-use crate::schema::{signed, unsigned};
+use crate::rows::{self, StoredRow};
+use crate::schema::{StoreRow, signed, unsigned};
 use crate::serializer::SqliteSerializer;
+use crate::shared::Shared;
 use crate::side::SideError;
 use crate::worker::answer;
 use crate::writer::Job;
@@ -105,22 +106,30 @@ impl SqliteSerializer {
             write,
             release,
         };
-        if !release {
-            let (fence, writer) = (fence.clone(), writer.to_owned());
-            // A stale writer in a loop is refused by a plain read and takes no lock from the owner.
-            let refused =
-                SqliteSerializer::read(self, move |reader| reader.check(&fence, &writer)).await?;
-            if let Err(refusal) = refused {
-                return Err(self.reject(&request.fence, &request.writer, refusal).into());
-            }
+        // Who was refused before is refused by a plain read: a stale writer in a loop takes no lock from
+        // the owner. While others hold the lock, so is everybody who would wait for it in vain.
+        let shared = &self.inner.shared;
+        let mut refused = None;
+        if shared.is_blocked()
+            || shared
+                .suspects
+                .is_suspect(&fence.resource, writer, fence.epoch)
+        {
+            let looked = request.clone();
+            refused =
+                SqliteSerializer::read(self, move |reader| reader.look_at_write(&looked)).await?;
         }
-        let (asked, receiver) = Asked::new(request);
-        let job = Job::shared(Item::Write(asked));
-        self.inner
-            .writer
-            .submit(job)
-            .map_err(RegisterError::Store)?;
-        match answer(receiver).await? {
+        let written = match refused {
+            Some(written) => written,
+            None => {
+                let (asked, receiver) = Asked::new(request);
+                let job = Job::shared(Item::Write(asked));
+                let queued = self.inner.writer.submit(job);
+                queued.map_err(RegisterError::Store)?;
+                answer(receiver).await?
+            }
+        };
+        match written {
             Written::At(value_revision) => Ok(value_revision),
             Written::Conflict(current) => Err(RegisterError::Conflict { current }),
             Written::Refused(refusal) => Err(self.reject(fence, writer, refusal).into()),
@@ -133,17 +142,14 @@ impl Batch<'_> {
     pub(crate) fn write(&mut self, request: &WriteRequest) -> Result<Own<Written>, SideError> {
         let WriteRequest {
             fence,
-            writer,
             write,
             release,
+            ..
         } = request;
         let resource = &fence.resource;
         let row = rows::load(self.main, resource)?;
-        if let Err(refusal) = check_row(self.store, row.as_ref(), fence, writer) {
-            if *release && let Some(value_revision) = self.find_release(request, &refusal)? {
-                return Ok(Ok(Written::At(value_revision)));
-            }
-            return Ok(Ok(Written::Refused(refusal)));
+        if let Some(written) = refuse(self.main, self.store, row.as_ref(), request)? {
+            return Ok(Ok(written));
         }
         let current = load(self.main, resource)?;
         let bytes_max = self.shared.options.register_bytes_max;
@@ -175,33 +181,54 @@ impl Batch<'_> {
         }
         Ok(Ok(Written::At(value_revision)))
     }
+}
 
-    /// Whether a refused release with a value is the retry of one that was carried out.
-    fn find_release(
-        &self,
-        request: &WriteRequest,
-        refusal: &Refusal,
-    ) -> Result<Option<u64>, SerializerError> {
-        let fence = &request.fence;
-        if !matches!(refusal.rejection, FenceRejection::StaleEpoch { .. }) {
-            return Ok(None);
-        }
-        let Some((epoch, by)) = written_by(self.main, &fence.resource)? else {
-            return Ok(None);
-        };
-        if by != request.writer {
-            return Ok(None);
-        }
-        let current = load(self.main, &fence.resource)?;
-        let write_id = request.write.write_id;
-        Ok(already_released(
+/// Answers a write that a look at the row already refuses; `None` when it takes the lock to tell.
+pub(crate) fn look_at_write(
+    shared: &Shared,
+    main: &Connection,
+    request: &WriteRequest,
+) -> Result<Option<Written>, SerializerError> {
+    let (transaction, store) = shared.begin(main, TransactionBehavior::Deferred)?;
+    let row = rows::load(&transaction, &request.fence.resource)?;
+    refuse(&transaction, &store, row.as_ref(), request)
+}
+
+/// The fence rule, inside one transaction; `None` if it passes. A release with a value that comes again
+/// is recognized.
+fn refuse(
+    connection: &Connection,
+    store: &StoreRow,
+    row: Option<&StoredRow>,
+    request: &WriteRequest,
+) -> Result<Option<Written>, SerializerError> {
+    let WriteRequest {
+        fence,
+        writer,
+        write,
+        release,
+    } = request;
+    let Err(refusal) = check_row(store, row, fence, writer) else {
+        return Ok(None);
+    };
+    if *release
+        && matches!(refusal.rejection, FenceRejection::StaleEpoch { .. })
+        && let Some((epoch, by)) = written_by(connection, &fence.resource)?
+        && by == *writer
+    {
+        let current = load(connection, &fence.resource)?;
+        let done = already_released(
             current.as_ref(),
             epoch,
             refusal.current,
             fence.epoch,
-            write_id,
-        ))
+            write.write_id,
+        );
+        if let Some(value_revision) = done {
+            return Ok(Some(Written::At(value_revision)));
+        }
     }
+    Ok(Some(Written::Refused(refusal)))
 }
 
 /// The fence rule has passed for the same row, so the rules cannot deny its release.

@@ -51,8 +51,10 @@ pub(crate) fn load(
     connection: &Connection,
     resource: &ResourceName,
 ) -> Result<Option<StoredRow>, SerializerError> {
-    let sql = format!("SELECT {COLUMNS} FROM main.aster_rows WHERE resource = ?1");
-    let mut statement = connection.prepare_cached(&sql).map_err(storage)?;
+    // The columns of COLUMNS, in words: this is asked for every request.
+    let sql = "SELECT resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns, hold_offs
+         FROM main.aster_rows WHERE resource = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(storage)?;
     let raw = statement
         .query_row([resource.as_str()], RawRow::read)
         .optional()

@@ -11,14 +11,13 @@ use tokio::sync::oneshot;
 
 use crate::batch::{Asked, Item, TransitionRequest};
 use crate::error::OpenError;
-use crate::idle::Sweeps;
 use crate::open::{self, Adopted};
 use crate::options::SqliteOptions;
 use crate::reader::{self, Reader};
 use crate::renewals::{self, Renewals, Request};
 use crate::shared::Shared;
 use crate::worker::{Worker, answer};
-use crate::writer::{self, Afterwards, Writer};
+use crate::writer::{self, Writer};
 
 /// A durable store of leases, registers and audit records in one SQLite file, for the processes of
 /// one machine.
@@ -67,14 +66,7 @@ impl SqliteSerializer {
             path: shared.path.clone(),
             source,
         };
-        let writer = Writer {
-            shared: shared.clone(),
-            main,
-            side: None,
-            sweeps: Sweeps::default(),
-            afterwards: Afterwards::default(),
-            patience: shared.options.busy_bound,
-        };
+        let writer = Writer::new(shared.clone(), main);
         let writer = Worker::start("aster-sqlite-writer", writer).map_err(io)?;
         let renewals = Renewals {
             shared: shared.clone(),
@@ -166,18 +158,22 @@ impl SqliteSerializer {
     ) -> Result<TransitionOutcome, SerializerError> {
         self.inner.shared.refuse_inside()?;
         let request = TransitionRequest { resource, op };
-        let look = {
-            let (resource, op) = (request.resource.clone(), request.op.clone());
-            self.read(move |reader| reader.first_look(&resource, &op))
-                .await?
-        };
-        if let Some(denied) = look {
-            return Ok(denied);
+        let (shared, asked_for) = (&self.inner.shared, request.clone());
+        let TransitionRequest { resource, op } = &asked_for;
+        if shared.is_blocked() || shared.suspects.is_likely_denied(resource, op) {
+            let looked = request.clone();
+            let look = self.read(move |reader| reader.first_look(&looked)).await?;
+            if let Some(denied) = look {
+                return Ok(denied);
+            }
         }
         let (asked, receiver) = Asked::new(request);
         let job = writer::Job::shared(Item::Transition(asked));
         self.inner.writer.submit(job)?;
-        answer(receiver).await
+        let outcome = answer(receiver).await?;
+        let is_denied = matches!(outcome, TransitionOutcome::Denied(..));
+        shared.suspects.answered(resource, op, is_denied);
+        Ok(outcome)
     }
 }
 

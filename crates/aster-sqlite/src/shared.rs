@@ -11,11 +11,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::connection::{Durability, connect};
 use crate::error::storage;
 use crate::gate::{Gate, is_inside};
-use crate::identity::{FileId, JournalId, journal, still_names};
+use crate::identity::{FileId, JournalId, JournalPaths, still_names};
 use crate::options::SqliteOptions;
 use crate::rejections::Rejections;
 use crate::schema::{self, SCHEMA_VERSION, StoreRow};
 use crate::side::{ClockName, SideError, SideFile};
+use crate::suspects::Suspects;
 
 /// How many connections for plain reads are kept.
 const READING_MAX: usize = 4;
@@ -29,13 +30,17 @@ pub(crate) struct Shared {
     pub(crate) file: FileId,
     /// Its log, once a connection is open that stays.
     pub(crate) journal: OnceLock<JournalId>,
+    pub(crate) journal_paths: JournalPaths,
     pub(crate) clock: ClockName,
     pub(crate) gate: Gate,
     pub(crate) rejections: Rejections,
+    pub(crate) suspects: Suspects,
     /// The highest count of changes that this process saw.
     pub(crate) seen_sequence: AtomicU64,
     /// Connections for plain reads on callers' threads.
     pub(crate) reading: Mutex<Vec<Connection>>,
+    /// The writer thread waits for a lock that others hold.
+    pub(crate) blocked: AtomicBool,
     /// A new side file is on order.
     pub(crate) repair_queued: AtomicBool,
 }
@@ -60,7 +65,7 @@ impl Shared {
         } else if self
             .journal
             .get()
-            .is_some_and(|opened| journal(path) != Some(*opened))
+            .is_some_and(|opened| self.journal_paths.find() != Some(*opened))
         {
             format!(
                 "the log of {path:?} was replaced or removed while it was open, and changes may be \
@@ -74,7 +79,7 @@ impl Shared {
 
     /// From now on the log has to stay the same. A connection that has read is open, and stays.
     pub(crate) fn keep_journal(&self) {
-        if let Some(journal) = journal(&self.path) {
+        if let Some(journal) = self.journal_paths.find() {
             // Set once, at opening.
             let _ = self.journal.set(journal);
         }
@@ -82,6 +87,12 @@ impl Shared {
 
     pub(crate) fn now_ns(&self) -> u64 {
         self.options.time.now_ns()
+    }
+
+    /// Whether a request would wait for a lock that others hold: then a plain read goes first, so that
+    /// whoever is denied anyway does not wait for that.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Acquire)
     }
 
     /// Refuses a request from inside a protected closure, which would wait for itself.

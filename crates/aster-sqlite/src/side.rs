@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use crate::connection::{Durability, connect};
 use crate::error::{Fault, fault, is_full, storage};
-use crate::identity::{FileId, JournalId, facts, journal, still_names};
+use crate::identity::{FileId, JournalId, JournalPaths, beside, facts, still_names};
 use crate::options::SqliteOptions;
 use crate::schema::{Id, signed, unsigned};
 use crate::side_tables::{PrivateWatches, SideTransaction};
@@ -111,13 +111,12 @@ pub(crate) struct SideFile {
     path: PathBuf,
     file: FileId,
     journal: JournalId,
+    journal_paths: JournalPaths,
 }
 
 /// `<path>-aster`, beside the main file.
 pub(crate) fn path_of(main: &Path) -> PathBuf {
-    let mut name = main.as_os_str().to_owned();
-    name.push("-aster");
-    PathBuf::from(name)
+    beside(main, "-aster")
 }
 
 /// What the present side file says of the main file, if there is one that can be read.
@@ -148,8 +147,7 @@ pub(crate) fn create(
 ) -> Result<(), SerializerError> {
     let path = &path_of(main);
     for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
+        let name = beside(path, suffix);
         match std::fs::remove_file(&name) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(SerializerError::Storage {
@@ -214,7 +212,8 @@ impl SideFile {
         let found: Option<Id> = connection
             .query_row("SELECT id FROM side WHERE one = 1", [], |row| row.get(0))
             .optional()?;
-        let journal = journal(path).ok_or(SideError::NeedsRepair)?;
+        let journal_paths = JournalPaths::of(path);
+        let journal = journal_paths.find().ok_or(SideError::NeedsRepair)?;
         if found != Some(id) || !still_names(path, before) {
             return Err(SideError::NeedsRepair);
         }
@@ -232,6 +231,7 @@ impl SideFile {
             path: path.to_owned(),
             file: before,
             journal,
+            journal_paths,
         };
         if let ClockName::Shared(domain) = clock {
             side.era = match side.find_era(domain)? {
@@ -253,7 +253,7 @@ impl SideFile {
     pub(crate) fn serves(&self, id: Id) -> bool {
         self.id == id
             && still_names(&self.path, self.file)
-            && journal(&self.path) == Some(self.journal)
+            && self.journal_paths.find() == Some(self.journal)
     }
 
     /// Runs `step` under the side file's write lock. It may run twice: a full disk is tried again

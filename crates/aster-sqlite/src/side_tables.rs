@@ -41,15 +41,27 @@ impl SideTransaction<'_> {
         resource: &ResourceName,
         row: Option<&StoredRow>,
     ) -> Result<Evidence, SideError> {
+        let Some(row) = row else {
+            return Ok(Evidence::default());
+        };
         let mut seen_hold_offs = Vec::new();
-        for (epoch, stamp) in row.into_iter().flat_map(|row| &row.hold_offs_since) {
+        for (epoch, stamp) in &row.hold_offs_since {
             if stamp.era != self.era {
                 seen_hold_offs.extend(self.seen(resource, Watched::HoldOff { epoch: *epoch })?);
             }
         }
+        let renewal = self.renewal(resource)?;
+        let era = renewal
+            .filter(|renewal| renewal.epoch == row.state.epoch)
+            .map_or(row.stamp.era, |renewal| renewal.era);
+        let seen = match era == self.era {
+            // Its instant was read from our own clock, so nothing that was watched counts.
+            true => None,
+            false => self.seen(resource, Watched::Tenure)?,
+        };
         Ok(Evidence {
-            renewal: self.renewal(resource)?,
-            seen: self.seen(resource, Watched::Tenure)?,
+            renewal,
+            seen,
             seen_hold_offs,
         })
     }

@@ -32,6 +32,11 @@ const BATCH_MAX: usize = 256;
 /// How many bytes of values share one commit at most; a larger one is committed alone.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// For how long others may hold the lock before we see to those who need not wait for it…
+const LOCK_IS_SHORT: Duration = Duration::from_millis(2);
+/// …and how often we look whether more of them have come.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
 /// How long the thread's own affairs wait for other writers, while no caller waits for them.
 const HOUSEKEEPING_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -104,6 +109,8 @@ pub(crate) struct Writer {
     pub(crate) side: Option<SideFile>,
     pub(crate) sweeps: Sweeps,
     pub(crate) afterwards: Afterwards,
+    /// What was taken from the queue behind the present batch, and does not belong into it.
+    next: Option<Job>,
     /// How long the present step may wait for other writers.
     pub(crate) patience: Duration,
 }
@@ -111,22 +118,24 @@ pub(crate) struct Writer {
 impl Work for Writer {
     type Job = Job;
 
+    const LINGERS: bool = true;
+
     fn run(&mut self, first: Job, queue: &Receiver<Job>) {
-        let mut next = Some(first);
-        while let Some(job) = next.take() {
+        self.next = Some(first);
+        while let Some(job) = self.next.take() {
             match job.work {
                 JobWork::Alone(step) => {
                     self.be_patient(self.left_of(job.queued));
                     step(self);
                 }
                 JobWork::Shared(item) => {
-                    let first = Waiting {
+                    let mut batch = vec![Waiting {
                         queued: job.queued,
                         item,
-                    };
-                    let (batch, after) = gather(first, queue);
-                    self.carry_out(batch);
-                    next = after;
+                    }];
+                    self.gather(&mut batch, queue);
+                    self.carry_out(batch, Some(queue));
+                    self.shared.blocked.store(false, Ordering::Release);
                 }
             }
         }
@@ -164,32 +173,6 @@ impl Drop for Writer {
         self.write_rejections(true);
         self.do_afterwards();
     }
-}
-
-/// Takes what is queued behind `first`, in its order, as far as it shares a commit with it. Answers
-/// also the job that ended the batch.
-fn gather(first: Waiting, queue: &Receiver<Job>) -> (Vec<Waiting>, Option<Job>) {
-    let mut bytes = first.item.bytes();
-    let mut batch = vec![first];
-    while batch.len() < BATCH_MAX
-        && bytes < BATCH_BYTES_MAX
-        && let Ok(job) = queue.try_recv()
-    {
-        match job.work {
-            JobWork::Shared(item) if bytes + item.bytes() <= BATCH_BYTES_MAX => {
-                bytes += item.bytes();
-                batch.push(Waiting {
-                    queued: job.queued,
-                    item,
-                });
-            }
-            work => {
-                let queued = job.queued;
-                return (batch, Some(Job { queued, work }));
-            }
-        }
-    }
-    (batch, None)
 }
 
 /// A change that is ready to be committed.
@@ -230,6 +213,18 @@ pub(crate) fn begin<'c>(
 }
 
 impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, main: Connection) -> Self {
+        Self {
+            patience: shared.options.busy_bound,
+            shared,
+            main,
+            side: None,
+            sweeps: Sweeps::default(),
+            afterwards: Afterwards::default(),
+            next: None,
+        }
+    }
+
     fn be_patient(&mut self, patience: Duration) {
         self.patience = patience;
         if let Err(error) = wait_for_others(&mut self.main, patience) {
@@ -245,13 +240,35 @@ impl Writer {
         bound.saturating_sub(queued.elapsed())
     }
 
-    /// Carries out a batch and tells each of its requests what became of it.
-    fn carry_out(&mut self, mut batch: Vec<Waiting>) {
+    /// Takes what is queued into the batch, in its order, as far as it shares a commit.
+    fn gather(&mut self, batch: &mut Vec<Waiting>, queue: &Receiver<Job>) {
+        let mut bytes: usize = batch.iter().map(|waiting| waiting.item.bytes()).sum();
+        while self.next.is_none()
+            && batch.len() < BATCH_MAX
+            && bytes < BATCH_BYTES_MAX
+            && let Ok(job) = queue.try_recv()
+        {
+            let queued = job.queued;
+            match job.work {
+                JobWork::Shared(item) if bytes + item.bytes() <= BATCH_BYTES_MAX => {
+                    bytes += item.bytes();
+                    batch.push(Waiting { queued, item });
+                }
+                work => self.next = Some(Job { queued, work }),
+            }
+        }
+    }
+
+    /// Carries out a batch and tells each of its requests what became of it. While others hold the
+    /// lock, more may join it from `queue`.
+    fn carry_out(&mut self, mut batch: Vec<Waiting>, queue: Option<&Receiver<Job>>) {
+        let mut wait_max = LOCK_IS_SHORT;
         let mut repairs = 0;
         let mut has_made_room = false;
-        // Bounded: every turn ends the batch, makes it smaller, or uses up one of the two above.
-        while let Some(oldest) = batch.first() {
-            self.be_patient(self.left_of(oldest.queued));
+        // Bounded: every turn ends the batch, waits for some of the time that its requests have, or
+        // uses up one of the two above.
+        while let Some(oldest) = batch.first().map(|waiting| waiting.queued) {
+            self.be_patient(self.left_of(oldest).min(wait_max));
             let attempt = catch_unwind(AssertUnwindSafe(|| self.attempt(&mut batch)));
             match attempt.unwrap_or(Err(Trouble::Panic)) {
                 Ok(()) => {
@@ -259,28 +276,28 @@ impl Writer {
                 }
                 Err(Trouble::NeedsRepair) if repairs < REPAIRS_MAX => {
                     repairs += 1;
+                    self.be_patient(self.left_of(oldest));
                     if let Err(error) = self.repair_side() {
-                        fail_all(&mut batch, error);
+                        fail_all(&mut batch, &error);
                     }
                 }
-                Err(Trouble::NeedsRepair) => fail_all(&mut batch, side_unavailable()),
+                Err(Trouble::NeedsRepair) => fail_all(&mut batch, &side_unavailable()),
                 Err(Trouble::Batch(SerializerError::Busy { message })) => {
-                    // Who came later has more time left.
-                    let is_up = |waiting: &Waiting| self.left_of(waiting.queued).is_zero();
-                    let up = batch.iter().take_while(|waiting| is_up(waiting)).count();
-                    let up = batch.drain(..up.max(1));
-                    for waiting in up {
-                        let message = message.clone();
-                        waiting.item.fail(SerializerError::Busy { message });
+                    wait_max = LOOK_EVERY;
+                    self.fail_late(&mut batch, &message);
+                    self.shared.blocked.store(true, Ordering::Release);
+                    if let Some(queue) = queue {
+                        self.gather(&mut batch, queue);
                     }
+                    self.tell_denied(&mut batch);
                 }
-                Err(Trouble::Batch(error)) if !is_full(&error) => fail_all(&mut batch, error),
+                Err(Trouble::Batch(error)) if !is_full(&error) => fail_all(&mut batch, &error),
                 Err(Trouble::Batch(error) | Trouble::Item(error)) if batch.len() == 1 => {
                     if is_full(&error) && !has_made_room {
                         has_made_room = true;
                         self.make_room();
                     } else {
-                        fail_all(&mut batch, error);
+                        fail_all(&mut batch, &error);
                     }
                 }
                 Err(Trouble::Panic) if batch.len() == 1 => {
@@ -291,10 +308,29 @@ impl Writer {
                 // One of them is at fault, or does not fit: each for itself then.
                 Err(Trouble::Batch(_) | Trouble::Item(_) | Trouble::Panic) => {
                     for waiting in batch.drain(..) {
-                        self.carry_out(vec![waiting]);
+                        self.carry_out(vec![waiting], None);
                     }
                 }
             }
+        }
+    }
+
+    /// Tells those whose time is over that others kept the store busy.
+    fn fail_late(&self, batch: &mut Vec<Waiting>, message: &str) {
+        let is_late = |waiting: &mut Waiting| self.left_of(waiting.queued).is_zero();
+        for late in batch.extract_if(.., is_late) {
+            late.item.fail(SerializerError::Busy {
+                message: message.to_owned(),
+            });
+        }
+    }
+
+    /// Tells those who are denied or refused whatever the others do: they need not wait for the lock.
+    fn tell_denied(&mut self, batch: &mut Vec<Waiting>) {
+        let (shared, main, side) = (&*self.shared, &self.main, &mut self.side);
+        let is_denied = |waiting: &mut Waiting| waiting.item.look(shared, main, side);
+        for denied in batch.extract_if(.., is_denied) {
+            denied.item.tell();
         }
     }
 
@@ -441,9 +477,9 @@ impl Writer {
 }
 
 /// Every request of the batch hears of the failure that they share.
-fn fail_all(batch: &mut Vec<Waiting>, error: SerializerError) {
+fn fail_all(batch: &mut Vec<Waiting>, error: &SerializerError) {
     for waiting in batch.drain(..) {
-        waiting.item.fail(again(&error));
+        waiting.item.fail(again(error));
     }
 }
 

@@ -9,70 +9,20 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use aster_core::{DenyReason, ErrorKind, TransitionOutcome};
-use aster_sqlite::{ClockDomain, SqliteOptions, SqliteSerializer, StoreTime};
 use support::*;
 
 /// How long something that must not happen is waited for.
 const A_WHILE: Duration = Duration::from_millis(300);
 
-type Hook = Box<dyn FnOnce() + Send>;
-
-/// A clock at which something happens when it is read next, after its time was taken.
-#[derive(Clone)]
-struct HookedTime {
-    time: TestTime,
-    hook: Arc<Mutex<Option<Hook>>>,
-}
-
-impl HookedTime {
-    fn new(time: &TestTime) -> Self {
-        Self {
-            time: time.clone(),
-            hook: Arc::default(),
-        }
-    }
-
-    fn at_next_reading(&self, hook: impl FnOnce() + Send + 'static) {
-        *self.hook.lock().unwrap() = Some(Box::new(hook));
-    }
-}
-
-impl StoreTime for HookedTime {
-    fn domain(&self) -> Option<ClockDomain> {
-        self.time.domain()
-    }
-
-    fn now_ns(&self) -> u64 {
-        let now_ns = self.time.now_ns();
-        let hook = self.hook.lock().unwrap().take();
-        if let Some(hook) = hook {
-            hook();
-        }
-        now_ns
-    }
-
-    fn wall_unix_ms(&self) -> u64 {
-        self.time.wall_unix_ms()
-    }
-}
-
-fn open(place: &Place, time: &HookedTime) -> SqliteSerializer {
-    let options = SqliteOptions {
-        time: Arc::new(time.clone()),
-        ..SqliteOptions::default()
-    };
-    SqliteSerializer::open_with(&place.path, options).unwrap()
-}
-
 #[tokio::test]
 async fn a_renewal_that_goes_into_a_lost_side_file_is_not_acknowledged() {
     let place = Place::new();
     let hooked = HookedTime::new(&TestTime::new("boot"));
-    let store = open(&place, &hooked);
+    let store = hooked.open(&place);
     let fence = acquire(&store, "catalog", "worker-a").await;
     // The side file is the right one when the renewal begins, and gone when it commits.
     let side = place.side();
@@ -92,7 +42,7 @@ async fn a_takeover_waits_for_a_renewal_that_is_on_its_way() {
     let place = Place::new();
     let time = TestTime::new("boot");
     let hooked = HookedTime::new(&time);
-    let holder = open(&place, &hooked);
+    let holder = hooked.open(&place);
     let contender = place.open_at(&time);
     let fence = acquire(&holder, "catalog", "worker-a").await;
     time.advance_ms(TTL_MS - 1);
@@ -129,7 +79,7 @@ async fn a_release_beside_a_renewal_on_its_way_frees_at_once() {
     let place = Place::new();
     let time = TestTime::new("boot");
     let hooked = HookedTime::new(&time);
-    let holder = open(&place, &hooked);
+    let holder = hooked.open(&place);
     let contender = place.open_at(&time);
     let fence = acquire(&holder, "catalog", "worker-a").await;
 
@@ -177,7 +127,7 @@ async fn a_renewal_after_a_takeover_was_judged_is_not_acknowledged() {
     // The contender watches on a clock of its own, which is far ahead when it is read.
     let fast = TestTime::new("boot/9 0");
     let hooked = HookedTime::new(&fast);
-    let contender = open(&place, &hooked);
+    let contender = hooked.open(&place);
     let fence = acquire(&holder, "catalog", "worker-a").await;
     denied(try_acquire(&contender, "catalog", "worker-b").await);
     fast.advance_ms(TTL_MS);

@@ -1,6 +1,6 @@
 //! The SQLite store loses power at every write and every sync of its life, one after the other, on a
 //! disk that forgets what was not synced. Whatever it had acknowledged must be there afterwards, and
-//! no epoch may be used twice.
+//! no epoch may be used twice. Several callers work at once, so that most commits carry several of them.
 
 #![cfg(target_os = "linux")]
 #![allow(
@@ -21,9 +21,9 @@ use std::time::Duration;
 use aster_crash::VolatileDisk;
 use aster_lease::{
     ExpectedRevision, GrantId, LeaseOp, LeaseSerializer, Principal, Registers, TransitionOutcome,
-    Ttl,
+    Ttl, WriteId,
 };
-use aster_sqlite::{ClockDomain, SqliteOptions, SqliteSerializer, StoreTime};
+use aster_sqlite::{ClockDomain, ExistingBackup, SqliteOptions, SqliteSerializer, StoreTime};
 use support::mount;
 
 const ROLE: &str = "ASTER_CRASH_ROLE";
@@ -31,13 +31,16 @@ const STORE: &str = "ASTER_CRASH_STORE";
 const LIFE: &str = "ASTER_CRASH_LIFE";
 /// A store that hangs on a dead disk ends its process here, and the test fails for what is missing.
 const LIFE_MAX: Duration = Duration::from_secs(60);
-const RESOURCES: [&str; 3] = ["shard/0", "shard/1", "shard/2"];
+/// Each has a caller of its own.
+const RESOURCES: [&str; 5] = ["shard/0", "shard/1", "shard/2", "shard/3", "shard/4"];
 /// Every `STRIDE`-th step of the store's life is a cut; all of them with `ASTER_CRASH_STRIDE=1`.
 const STRIDE: u64 = 7;
 
 /// What a process was told, in the order in which it was told.
 #[derive(Debug, Clone, PartialEq)]
 enum Told {
+    /// How many commits a whole life took.
+    Commits(u64),
     Granted {
         resource: String,
         epoch: u64,
@@ -77,6 +80,13 @@ fn what_was_acknowledged_survives_a_power_loss_at_every_step() {
             told.len() > 20,
             "a control: without a power loss all of it is done: {told:?}"
         );
+        let changes = told.iter().filter(|line| !matches!(line, Told::Commits(_)));
+        let (changes, commits) = (changes.count() as u64, commits_of(&told));
+        println!("{changes} changes in {commits} commits");
+        assert!(
+            0 < commits && commits < changes * 3 / 4,
+            "{commits} commits carried {changes} changes: too few of them together"
+        );
         disk.steps()
     };
     let stride = std::env::var("ASTER_CRASH_STRIDE").ok();
@@ -111,6 +121,15 @@ fn lose_power_at(step: u64) -> usize {
     let second_life = run("work", directory.path(), 1);
     check_epochs(step, &first_life, &found, &second_life);
     first_life.len()
+}
+
+fn commits_of(told: &[Told]) -> u64 {
+    let mut told = told.iter();
+    told.find_map(|line| match line {
+        Told::Commits(commits) => Some(*commits),
+        _ => None,
+    })
+    .unwrap()
 }
 
 fn check_found(step: u64, told: &[Told], found: &[Told]) {
@@ -159,7 +178,7 @@ fn check_found(step: u64, told: &[Told], found: &[Told]) {
                     "cut {step}: lost {line:?}: {found:?}"
                 );
             }
-            Told::Row { .. } | Told::Value { .. } => {}
+            Told::Row { .. } | Told::Value { .. } | Told::Commits(_) => {}
         }
     }
 }
@@ -222,6 +241,7 @@ fn parse(line: &str) -> Option<Told> {
     let (kind, resource) = (words.next()?, words.next()?.to_owned());
     let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
     Some(match kind {
+        "commits" => Told::Commits(number()?),
         "granted" => Told::Granted {
             resource,
             epoch: number()?,
@@ -329,43 +349,75 @@ async fn look(store: &SqliteSerializer) {
     }
 }
 
-/// Grants, writes and ends, until something fails.
+/// Grants, writes and ends, of all resources at once, until something fails.
 async fn work(store: &SqliteSerializer, life: u8) -> Result<(), String> {
+    let before = commits(store)?;
+    let mut callers = Vec::new();
+    for (index, resource) in (0_u8..).zip(RESOURCES) {
+        callers.push(tokio::spawn(work_on(store.clone(), resource, life, index)));
+    }
+    for caller in callers {
+        caller.await.map_err(text)??;
+    }
+    tell(&format!("commits of {}", commits(store)? - before));
+    Ok(())
+}
+
+/// How many commits the store has made, by the copy of it that a backup is.
+fn commits(store: &SqliteSerializer) -> Result<u64, String> {
+    let elsewhere = tempfile::tempdir().map_err(text)?;
+    let copy = elsewhere.path().join("copy.db");
+    let backup = store.backup(copy, ExistingBackup::Keep).map_err(text)?;
+    Ok(backup.sequence)
+}
+
+async fn work_on(
+    store: SqliteSerializer,
+    resource: &str,
+    life: u8,
+    index: u8,
+) -> Result<(), String> {
     let worker = Principal::new("worker").unwrap();
     for turn in 0..4_u8 {
-        for (index, resource) in (0_u8..).zip(RESOURCES) {
-            let left = store.snapshot(resource).await.map_err(text)?;
-            if left.held {
-                end(store, resource, left.epoch, true).await?;
-            }
-            let op = LeaseOp::Acquire {
-                candidate: worker.clone(),
-                ttl: Ttl::from_millis(60_000).unwrap(),
-                grant_id: GrantId::from_bytes([life * 64 + turn * 8 + index + 1; 16]),
-            };
-            let fence = match store.transition(resource, op).await.map_err(text)? {
-                TransitionOutcome::Granted(fence) => fence,
-                other => return Err(format!("{other:?}")),
-            };
-            let epoch = fence.epoch;
-            tell(&format!("granted {resource} {epoch}"));
-            let renew = LeaseOp::Renew {
-                holder: worker.clone(),
-                epoch,
-            };
-            store.transition(resource, renew).await.map_err(text)?;
-            let value = format!("{resource}@{epoch}").into_bytes();
-            let written = store
-                .compare_and_set(&fence, "worker", ExpectedRevision::Any, value)
-                .await;
-            tell(&format!(
-                "wrote {resource} {epoch} {}",
-                written.map_err(text)?
-            ));
+        let left = store.snapshot(resource).await.map_err(text)?;
+        if left.held {
+            end(&store, resource, left.epoch, true).await?;
+        }
+        let op = LeaseOp::Acquire {
+            candidate: worker.clone(),
+            ttl: Ttl::from_millis(60_000).unwrap(),
+            grant_id: GrantId::from_bytes([life * 64 + turn * 8 + index + 1; 16]),
+        };
+        let fence = match store.transition(resource, op).await.map_err(text)? {
+            TransitionOutcome::Granted(fence) => fence,
+            other => return Err(format!("{other:?}")),
+        };
+        let epoch = fence.epoch;
+        tell(&format!("granted {resource} {epoch}"));
+        let renew = LeaseOp::Renew {
+            holder: worker.clone(),
+            epoch,
+        };
+        store.transition(resource, renew).await.map_err(text)?;
+        let value = format!("{resource}@{epoch}").into_bytes();
+        let any = ExpectedRevision::Any;
+        // In one of the turns the last write ends the lease.
+        let is_last = turn == 2;
+        let written = if is_last {
+            let write_id = WriteId::from_bytes([life * 64 + turn * 8 + index + 1; 16]);
+            store
+                .release_with_value(&fence, "worker", any, value, write_id)
+                .await
+        } else {
+            store.compare_and_set(&fence, "worker", any, value).await
+        };
+        let value_revision = written.map_err(text)?;
+        tell(&format!("wrote {resource} {epoch} {value_revision}"));
+        if is_last {
+            tell(&format!("ended {resource} {epoch}"));
+        } else if turn < 3 {
             // The last turn leaves its leases held.
-            if turn < 3 {
-                end(store, resource, epoch, turn == 1).await?;
-            }
+            end(&store, resource, epoch, turn == 1).await?;
         }
     }
     Ok(())

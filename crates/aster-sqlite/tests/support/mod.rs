@@ -8,8 +8,8 @@
 pub mod process;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aster_core::{
@@ -108,6 +108,55 @@ impl StoreTime for TestTime {
 
     fn wall_unix_ms(&self) -> u64 {
         self.wall_ms.load(Ordering::SeqCst)
+    }
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A clock at which something happens when it is read next, after its time was taken.
+#[derive(Clone)]
+pub struct HookedTime {
+    time: TestTime,
+    hook: Arc<Mutex<Option<Hook>>>,
+}
+
+impl HookedTime {
+    pub fn new(time: &TestTime) -> Self {
+        Self {
+            time: time.clone(),
+            hook: Arc::default(),
+        }
+    }
+
+    pub fn at_next_reading(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    pub fn open(&self, place: &Place) -> SqliteSerializer {
+        let options = SqliteOptions {
+            time: Arc::new(self.clone()),
+            ..SqliteOptions::default()
+        };
+        SqliteSerializer::open_with(&place.path, options).unwrap()
+    }
+}
+
+impl StoreTime for HookedTime {
+    fn domain(&self) -> Option<ClockDomain> {
+        self.time.domain()
+    }
+
+    fn now_ns(&self) -> u64 {
+        let now_ns = self.time.now_ns();
+        let hook = self.hook.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        now_ns
+    }
+
+    fn wall_unix_ms(&self) -> u64 {
+        self.time.wall_unix_ms()
     }
 }
 
