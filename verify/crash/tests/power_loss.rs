@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "helpers of tests may panic"
 )]
 
