@@ -158,6 +158,48 @@ pub(crate) fn query(
     Ok(records)
 }
 
+/// Which resources have a record after some id.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// These, up to the newest id.
+    These(Vec<ResourceName>, u64),
+    /// Too many to list, or some of their records are gone.
+    Many(u64),
+}
+
+/// Every change of ownership writes a record, so this finds all rows that have changed.
+pub(crate) fn changed_since(
+    connection: &Connection,
+    after: u64,
+    changes_max: usize,
+) -> Result<Changed, SerializerError> {
+    let mut select = connection
+        .prepare_cached(
+            "SELECT id, resource FROM main.aster_audit WHERE id > ?1 ORDER BY id DESC LIMIT ?2",
+        )
+        .map_err(storage)?;
+    let limit = signed(changes_max as u64).saturating_add(1);
+    let mut rows = select
+        .query(params![signed(after), limit])
+        .map_err(storage)?;
+    let mut changed = Vec::new();
+    let (mut newest, mut oldest, mut count) = (after, None, 0);
+    while let Some(row) = rows.next().map_err(storage)? {
+        let id = unsigned(row.get(0).map_err(storage)?);
+        newest = newest.max(id);
+        oldest = Some(id);
+        count += 1;
+        let resource: Option<String> = row.get(1).map_err(storage)?;
+        changed.extend(resource.map(ResourceName::new).transpose().ok().flatten());
+    }
+    // Old records go away, and with them what they tell.
+    let has_gap = oldest.is_some_and(|oldest| oldest != after + 1);
+    Ok(match has_gap || count > changes_max {
+        true => Changed::Many(newest),
+        false => Changed::These(changed, newest),
+    })
+}
+
 type Read = (String, Option<String>, Option<String>, AuditRecord);
 
 fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Read> {
@@ -174,4 +216,32 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Read> {
         count: unsigned(row.get(9)?),
     };
     Ok((row.get(2)?, row.get(3)?, row.get(6)?, record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Changed, changed_since};
+
+    #[test]
+    fn what_changed_is_told_by_its_records_and_a_gap_or_a_flood_is_everything() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch(
+                "CREATE TABLE aster_audit (id INTEGER PRIMARY KEY, resource TEXT);
+                 INSERT INTO aster_audit VALUES (5, 'a'), (6, NULL), (7, 'b'), (8, 'a');",
+            )
+            .unwrap();
+        let since = |after, max| match changed_since(&connection, after, max).unwrap() {
+            Changed::These(names, newest) => {
+                let names: Vec<_> = names.iter().map(|name| name.as_str().to_owned()).collect();
+                format!("{} until {newest}", names.concat())
+            }
+            Changed::Many(newest) => format!("many until {newest}"),
+        };
+        assert_eq!(since(4, 4), "aba until 8");
+        assert_eq!(since(6, 4), "ab until 8");
+        assert_eq!(since(8, 4), " until 8");
+        assert_eq!(since(4, 3), "many until 8");
+        assert_eq!(since(3, 9), "many until 8");
+    }
 }

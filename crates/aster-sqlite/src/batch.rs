@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::audit;
 use crate::judge::{Renewal, Verdict, effective, judge};
+use crate::queue::News;
 use crate::reader;
 use crate::registers::{self, WriteRequest, Written};
 use crate::rows::{self, Stamp, StoredRow};
@@ -20,6 +21,7 @@ use crate::schema::StoreRow;
 use crate::shared::Shared;
 use crate::side::{End, SideError, SideFile};
 use crate::side_tables::SideTransaction;
+use crate::wishes::{Advance, Join, Leave, RanOut};
 
 /// More renewals than can reach one lease while the end of that lease is on its way to the disk: so
 /// far does its revision jump, so that none of them can equal it.
@@ -33,6 +35,10 @@ pub(crate) type Own<T> = Result<T, SerializerError>;
 pub(crate) enum Item {
     Transition(Asked<TransitionRequest, TransitionOutcome>),
     Write(Asked<WriteRequest, Written>),
+    Join(Join),
+    Leave(Leave),
+    RanOut(RanOut),
+    Advance(Advance),
 }
 
 /// Acquire, release, revoke or cancel.
@@ -73,16 +79,16 @@ impl Item {
     /// Whether it takes the side file's lock.
     pub(crate) fn needs_side(&self) -> bool {
         match self {
-            Item::Transition(_) => true,
             Item::Write(asked) => asked.request.release,
+            _ => true,
         }
     }
 
     /// How much it adds to a commit, in bytes, beyond a row.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Item::Transition(_) => 0,
             Item::Write(asked) => asked.request.write.value.len(),
+            _ => 0,
         }
     }
 
@@ -106,6 +112,7 @@ impl Item {
                 asked.answer = looked.ok().flatten().map(Ok);
                 asked.answer.is_some()
             }
+            Item::Join(_) | Item::Leave(_) | Item::RanOut(_) | Item::Advance(_) => false,
         }
     }
 
@@ -119,6 +126,10 @@ impl Item {
                 asked.answer = Some(batch.transition(resource, op)?);
             }
             Item::Write(asked) => asked.answer = Some(batch.write(&asked.request)?),
+            Item::Join(join) => join.carry_out(batch)?,
+            Item::Leave(leave) => leave.carry_out(batch)?,
+            Item::RanOut(ran_out) => ran_out.carry_out(batch)?,
+            Item::Advance(advance) => advance.carry_out(batch)?,
         }
         Ok(())
     }
@@ -128,6 +139,9 @@ impl Item {
         match self {
             Item::Transition(asked) => asked.tell(),
             Item::Write(asked) => asked.tell(),
+            Item::Join(join) => join.tell(),
+            Item::RanOut(ran_out) => ran_out.tell(),
+            Item::Leave(_) | Item::Advance(_) => {}
         }
     }
 
@@ -137,6 +151,11 @@ impl Item {
         match self {
             Item::Transition(asked) => drop(asked.reply.send(Err(error))),
             Item::Write(asked) => drop(asked.reply.send(Err(error))),
+            Item::Join(join) => join.fail(error),
+            Item::Leave(leave) => leave.fail(),
+            Item::RanOut(ran_out) => ran_out.fail(error),
+            // Whoever waits for it looks again.
+            Item::Advance(_) => {}
         }
     }
 }
@@ -156,6 +175,27 @@ pub(crate) struct Changes {
     pub(crate) remembered: Vec<ResourceName>,
     /// Hold-offs that rows have no more, by the epoch that names each.
     pub(crate) ended_hold_offs: Vec<(ResourceName, u64)>,
+    /// What the queues have to tell.
+    pub(crate) news: News,
+}
+
+/// A row as it stands on our clock.
+#[derive(Debug)]
+pub(crate) struct Present {
+    pub(crate) row: Option<StoredRow>,
+    pub(crate) verdict: Verdict,
+    pub(crate) now_ns: u64,
+}
+
+impl Present {
+    /// Free, or expired.
+    pub(crate) fn may_be_taken(&self) -> bool {
+        let is_held = self
+            .row
+            .as_ref()
+            .is_some_and(|row| row.state.held.is_some());
+        !is_held || self.verdict.judged.expired
+    }
 }
 
 /// One transaction on the main file, and one on the side file if any request needs it.
@@ -168,7 +208,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) changes: Changes,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
     pub(crate) fn end_of_side(&self) -> End {
         match self.changes.side {
             true => End::Commit,
@@ -182,8 +222,70 @@ impl Batch<'_> {
         resource: &ResourceName,
         op: &LeaseOp,
     ) -> Result<Own<TransitionOutcome>, SideError> {
-        let before = rows::load(self.main, resource)?;
+        let mut before = rows::load(self.main, resource)?;
+        if let LeaseOp::Acquire { grant_id, .. } = op {
+            // Nobody overtakes those who wait; only a grant's own retry is not about them.
+            let is_retry = before
+                .as_ref()
+                .is_some_and(|row| row.state.grant_id == *grant_id);
+            if !is_retry && self.first_waiter(resource, before.as_ref())?.is_some() {
+                self.advance(resource, None)?;
+                before = rows::load(self.main, resource)?;
+            }
+        }
+        if let LeaseOp::Cancel {
+            candidate,
+            grant_id,
+        } = op
+            && self.withdraw(resource, candidate, *grant_id)?
+        {
+            before = rows::load(self.main, resource)?;
+        }
         self.transition_of(resource, before.as_ref(), op)
+    }
+
+    pub(crate) fn side(&self) -> Result<&'a SideTransaction<'a>, SideError> {
+        let missing = || SerializerError::Unexpected {
+            message: "an ownership change without the side file".to_owned(),
+        };
+        self.side.ok_or_else(|| missing().into())
+    }
+
+    /// Judges the row that was loaded as `before`, in this batch.
+    pub(crate) fn present(
+        &mut self,
+        resource: &ResourceName,
+        before: Option<&StoredRow>,
+    ) -> Result<Present, SideError> {
+        let side = self.side()?;
+        let evidence = side.evidence(resource, before)?;
+        let now_ns = self.shared.now_ns();
+        let mut row = before.map(|row| effective(row, evidence.renewal.as_ref()));
+        let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
+            judge(row, &evidence, side.era, now_ns)
+        });
+        for (watched, seen) in &verdict.watches {
+            side.watch(resource, *watched, *seen)?;
+            self.changes.side = true;
+        }
+        Ok(Present {
+            row,
+            verdict,
+            now_ns,
+        })
+    }
+
+    pub(crate) fn view<'v>(
+        &self,
+        resource: &'v ResourceName,
+        row: Option<&'v StoredRow>,
+    ) -> RowView<'v> {
+        RowView {
+            authority: self.store.authority,
+            resource,
+            floor: self.store.floor,
+            row: row.map(|row| &row.state),
+        }
     }
 
     /// The same when the row was loaded already, in this batch and unchanged since.
@@ -193,30 +295,18 @@ impl Batch<'_> {
         before: Option<&StoredRow>,
         op: &LeaseOp,
     ) -> Result<Own<TransitionOutcome>, SideError> {
-        let shared = self.shared;
-        let side = self.side.ok_or_else(|| SerializerError::Unexpected {
-            message: "an ownership change without the side file".to_owned(),
-        })?;
-        let evidence = side.evidence(resource, before)?;
-        let now_ns = shared.now_ns();
-        let mut row = before.map(|row| effective(row, evidence.renewal.as_ref()));
-        let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
-            judge(row, &evidence, side.era, now_ns)
-        });
-        let view = RowView {
-            authority: self.store.authority,
-            resource,
-            floor: self.store.floor,
-            row: row.as_ref().map(|row| &row.state),
-        };
-        let decision = match transition(&view, &verdict.judged, &shared.options.ttl_bounds, op) {
+        let side = self.side()?;
+        let Present {
+            row,
+            verdict,
+            now_ns,
+        } = self.present(resource, before)?;
+        let view = self.view(resource, row.as_ref());
+        let bounds = &self.shared.options.ttl_bounds;
+        let decision = match transition(&view, &verdict.judged, bounds, op) {
             Ok(decision) => decision,
             Err(error) => return Ok(Err(error.into())),
         };
-        for (watched, seen) in &verdict.watches {
-            side.watch(resource, *watched, *seen)?;
-            self.changes.side = true;
-        }
         let now = Stamp {
             era: side.era,
             since_ns: now_ns,
@@ -227,6 +317,7 @@ impl Batch<'_> {
         match decision.effect {
             Effect::Keep => {}
             Effect::Rearm(state) if is_new => {
+                self.changes.side |= side.drop_claim(resource)?;
                 self.put_row(resource, before, &stamped(state, before, now))?;
             }
             Effect::Rearm(state) => {
@@ -241,6 +332,7 @@ impl Batch<'_> {
                 self.changes.side = true;
             }
             Effect::Replace(mut state) => {
+                self.changes.side |= side.drop_claim(resource)?;
                 if !matches!(op, LeaseOp::Acquire { .. }) {
                     state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX);
                 } else if let Some(row) = row.as_ref().filter(|row| row.state.held.is_some())
@@ -262,7 +354,11 @@ impl Batch<'_> {
                 if before.is_some() {
                     self.changes.remembered.push(resource.clone());
                 }
+                let is_free = state.held.is_none();
                 self.replace(resource, op, &decision.outcome, before, state, now)?;
+                if is_free {
+                    self.advance(resource, None)?;
+                }
             }
         }
         Ok(Ok(decision.outcome))

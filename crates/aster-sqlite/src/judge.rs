@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use aster_core::Judged;
+use aster_core::{GrantId, Judged};
 
 use crate::rows::{Stamp, StoredRow, stamp_of};
 use crate::schema::Id;
@@ -37,10 +37,23 @@ pub(crate) struct Seen {
     pub(crate) since_ns: u64,
 }
 
+/// A grant that was waited for: until its first renewal it lasts for a short while only. It is
+/// volatile, and without it the whole ttl counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Grant ids are granted at most once, so a claim never shortens another grant.
+    pub(crate) grant_id: GrantId,
+    pub(crate) era: Id,
+    pub(crate) since_ns: u64,
+    pub(crate) duration: Duration,
+}
+
 /// All that a judgement depends on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
     pub(crate) renewal: Option<Renewal>,
+    /// Matters only while there is no renewal of the row's epoch.
+    pub(crate) claim: Option<Claim>,
     pub(crate) seen: Option<Seen>,
     /// Of hold-offs that began on another clock.
     pub(crate) seen_hold_offs: Vec<Seen>,
@@ -107,7 +120,14 @@ pub(crate) fn judge(row: &mut StoredRow, evidence: &Evidence, era: Id, now_ns: u
         let remaining = if marked {
             Duration::ZERO
         } else {
-            ttl.duration().saturating_sub(elapsed(since_ns, now_ns))
+            let left = ttl.duration().saturating_sub(elapsed(since_ns, now_ns));
+            match unclaimed(row, evidence, era) {
+                Some(claim) => {
+                    let elapsed = elapsed(claim.since_ns, now_ns);
+                    left.min(claim.duration.saturating_sub(elapsed))
+                }
+                None => left,
+            }
         };
         verdict.judged.remaining = Some(remaining);
         verdict.judged.expired = remaining.is_zero();
@@ -132,6 +152,15 @@ pub(crate) fn judge(row: &mut StoredRow, evidence: &Evidence, era: Id, now_ns: u
     row.hold_offs_since
         .retain(|(epoch, _)| running.iter().any(|hold_off| hold_off.epoch == *epoch));
     verdict
+}
+
+/// The claim that limits the row's grant. A claim of another clock says nothing: that clock may belong
+/// to a boot whose last renewals are lost.
+fn unclaimed(row: &StoredRow, evidence: &Evidence, era: Id) -> Option<Claim> {
+    let renewed = evidence.renewal.as_ref();
+    let renewed = renewed.is_some_and(|renewal| renewal.epoch == row.state.epoch);
+    let claim = evidence.claim.filter(|_| !renewed)?;
+    (claim.era == era && claim.grant_id == row.state.grant_id).then_some(claim)
 }
 
 /// An instant in the future reads as now: such a row is just armed, never expired.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use aster_core::{GrantId, HoldOff, HoldOffs, Principal, RowState, Tenure, Ttl};
 
-use super::{Evidence, Renewal, Seen, Verdict, Watched, effective};
+use super::{Claim, Evidence, Renewal, Seen, Verdict, Watched, effective};
 use crate::rows::{Stamp, StoredRow};
 use crate::schema::Id;
 
@@ -124,6 +124,92 @@ fn a_takeover_marks_the_epoch_as_expired_for_every_clock() {
         ..Evidence::default()
     };
     assert!(!expired(&held(OURS, 0), &later, 1));
+}
+
+/// A grant that was waited for at 0, with a claim time of 200 ms and a ttl of 1 s.
+#[test]
+fn a_claim_limits_its_own_grant_until_the_first_renewal_and_nothing_else() {
+    let claim = Claim {
+        grant_id: GrantId::from_bytes([9; 16]),
+        era: OURS,
+        since_ns: 0,
+        duration: Duration::from_millis(200),
+    };
+    let renewal = Renewal {
+        epoch: 7,
+        revision: 4,
+        era: OURS,
+        since_ns: 0,
+        expired: false,
+    };
+    let other = GrantId::from_bytes([8; 16]);
+    let longer = Duration::from_secs(5);
+    for (what, claim, renewal, expires_ms) in [
+        ("the claim", claim, None, 200),
+        (
+            "a grant id that is not the row's",
+            Claim {
+                grant_id: other,
+                ..claim
+            },
+            None,
+            1_000,
+        ),
+        (
+            "a claim of another clock",
+            Claim {
+                era: THEIRS,
+                ..claim
+            },
+            None,
+            1_000,
+        ),
+        (
+            "a claim longer than the ttl",
+            Claim {
+                duration: longer,
+                ..claim
+            },
+            None,
+            1_000,
+        ),
+        ("renewed", claim, Some(renewal), 1_000),
+        (
+            "a renewal of an earlier epoch",
+            claim,
+            Some(Renewal {
+                epoch: 6,
+                ..renewal
+            }),
+            200,
+        ),
+    ] {
+        let evidence = Evidence {
+            claim: Some(claim),
+            renewal,
+            ..Evidence::default()
+        };
+        let row = effective(&held(OURS, 0), renewal.as_ref());
+        assert!(!expired(&row, &evidence, expires_ms * MS - 1), "{what}");
+        assert!(expired(&row, &evidence, expires_ms * MS), "{what}");
+    }
+    // A row of another clock is watched for its whole ttl, whatever a claim says.
+    let evidence = Evidence {
+        claim: Some(claim),
+        ..Evidence::default()
+    };
+    let row = held(THEIRS, 0);
+    assert!(!expired(
+        &row,
+        &Evidence {
+            claim: Some(Claim {
+                era: THEIRS,
+                ..claim
+            }),
+            ..evidence
+        },
+        900 * MS
+    ));
 }
 
 /// A row with hold-offs of "a" and "b", 10 s and 4 s long, that began on these clocks at 2 s and 5 s.

@@ -21,6 +21,7 @@ use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
 use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
 use crate::suspects::Suspects;
+use crate::waiting::Waiting;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub(crate) fn open(
         }
     }
     let clock = name_clock(&options)?;
+    let mut process = [0; 8];
+    options.entropy.fill(&mut process)?;
     let shared = Shared {
         side_path,
         authority: store.authority,
@@ -83,6 +86,7 @@ pub(crate) fn open(
         gate: Gate::default(),
         rejections: Rejections::default(),
         suspects: Suspects::default(),
+        waiting: Arc::new(Waiting::new(process, options.time.clone())),
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
         journal: OnceLock::new(),

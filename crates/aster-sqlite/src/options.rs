@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster_core::{REGISTER_BYTES_MAX, TtlBounds};
-use aster_lease::{Entropy, SystemEntropy};
+use aster_lease::{CLAIM_TIME, Entropy, SystemEntropy, WAITERS_MAX};
 
 use crate::domain::{BootTime, StoreTime};
 
@@ -44,6 +44,12 @@ pub struct SqliteOptions {
     pub idle_rows_max: usize,
     /// About how many audit records stay; [`AUDIT_RECORDS_MAX`] by default. The oldest go first.
     pub audit_records_max: usize,
+    /// How long a grant that was waited for lasts until its first renewal, or its ttl if that is
+    /// shorter; [`CLAIM_TIME`] by default. A waiter that died costs those behind it about so much.
+    pub claim_time: Duration,
+    /// How many may wait for one resource, in all processes together; [`WAITERS_MAX`] by default. One
+    /// more hears [`SerializerError::Overloaded`](aster_lease::SerializerError::Overloaded).
+    pub waiters_max: usize,
     /// The clock that judges expiry.
     pub time: Arc<dyn StoreTime>,
     /// Where authorities and other ids come from.
@@ -60,6 +66,8 @@ impl Default for SqliteOptions {
             idle_retention: IDLE_RETENTION,
             idle_rows_max: IDLE_ROWS_MAX,
             audit_records_max: AUDIT_RECORDS_MAX,
+            claim_time: CLAIM_TIME,
+            waiters_max: WAITERS_MAX,
             time: Arc::new(BootTime),
             entropy: Arc::new(SystemEntropy),
         }
@@ -77,6 +85,8 @@ impl fmt::Debug for SqliteOptions {
             .field("idle_retention", &self.idle_retention)
             .field("idle_rows_max", &self.idle_rows_max)
             .field("audit_records_max", &self.audit_records_max)
+            .field("claim_time", &self.claim_time)
+            .field("waiters_max", &self.waiters_max)
             .finish_non_exhaustive()
     }
 }

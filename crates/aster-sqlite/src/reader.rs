@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use aster_core::Fence;
 use aster_core::{
-    FenceRejection, LeaseSnapshot, Principal, ResourceName, RowView, TransitionOutcome,
+    FenceRejection, LeaseOp, LeaseSnapshot, Principal, ResourceName, RowView, TransitionOutcome,
     check_fence, transition,
 };
-use aster_lease::{AuditQuery, AuditRecord, ListQuery, RegisterValue, SerializerError};
+use aster_lease::{AuditQuery, AuditRecord, ListQuery, RegisterValue, SerializerError, Waiter};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::audit;
@@ -19,7 +20,7 @@ use crate::judge::{Verdict, effective, judge};
 use crate::registers::{self, WriteRequest, Written};
 use crate::rows::{self, RawRow, StoredRow};
 use crate::schema::{StoreRow, unsigned};
-use crate::shared::Shared;
+use crate::shared::{Shared, side_unavailable};
 use crate::side::{SideError, SideFile};
 use crate::worker::Work;
 
@@ -78,6 +79,41 @@ impl Reader {
         rows.iter()
             .map(|(resource, row)| self.snapshot_of(&store, resource, Some(row)))
             .collect()
+    }
+
+    /// Who waits, the next one first.
+    pub(crate) fn queue(
+        &mut self,
+        resource: &ResourceName,
+    ) -> Result<Vec<Waiter>, SerializerError> {
+        let (store, row) = load(&self.shared, &self.main, resource)?;
+        let granted = row.map(|row| row.state.grant_id);
+        let shared = &*self.shared;
+        let now_ns = shared.now_ns();
+        let queue = shared.side(&mut self.side, &store).and_then(|side| {
+            side.read(|side| {
+                let mut waiters = Vec::new();
+                for queued in side.waiters(resource)? {
+                    if Some(queued.grant_id) == granted || side.is_ghost(&queued, now_ns)? {
+                        continue;
+                    }
+                    let waiting_ns = now_ns.saturating_sub(queued.since_ns);
+                    let is_our_clock = queued.era == side.era;
+                    waiters.push(Waiter {
+                        position: waiters.len(),
+                        candidate: queued.candidate,
+                        ttl: queued.ttl,
+                        waiting: is_our_clock.then(|| Duration::from_nanos(waiting_ns)),
+                    });
+                }
+                Ok(waiters)
+            })
+        });
+        match queue {
+            Ok(waiters) => Ok(waiters),
+            Err(SideError::NeedsRepair) => Err(side_unavailable()),
+            Err(SideError::Store(error)) => Err(error),
+        }
     }
 
     pub(crate) fn register(
@@ -144,6 +180,10 @@ pub(crate) fn look_at_transition(
     request: &TransitionRequest,
 ) -> Result<Option<TransitionOutcome>, SerializerError> {
     let TransitionRequest { resource, op } = request;
+    if matches!(op, LeaseOp::Cancel { .. }) {
+        // It may be about a place in the queue.
+        return Ok(None);
+    }
     let (store, row) = load(shared, main, resource)?;
     let Some((row, verdict)) = judge_now(shared, side, &store, resource, row.as_ref())? else {
         return Ok(None);

@@ -123,17 +123,22 @@ impl Renewals {
 
     fn order_repair(&mut self) {
         self.side = None;
-        if self.shared.repair_queued.swap(true, Ordering::AcqRel) {
-            return;
+        order_repair(&self.shared, self.writer.as_ref());
+    }
+}
+
+/// Asks the writer for a side file that serves, unless somebody of this process has asked already.
+pub(crate) fn order_repair(shared: &Shared, writer: Option<&SyncSender<writer::Job>>) {
+    if shared.repair_queued.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let job = writer::Job::alone(|writer| {
+        if let Err(error) = writer.repair_side() {
+            tracing::warn!(%error, "the side file was not replaced; who needs it asks again");
         }
-        let job = writer::Job::alone(|writer| {
-            if let Err(error) = writer.repair_side() {
-                tracing::warn!(%error, "the side file was not replaced; renewals will ask again");
-            }
-        });
-        if submit_to(self.writer.as_ref(), job).is_err() {
-            self.shared.repair_queued.store(false, Ordering::Release);
-        }
+    });
+    if submit_to(writer, job).is_err() {
+        shared.repair_queued.store(false, Ordering::Release);
     }
 }
 

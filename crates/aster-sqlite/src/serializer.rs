@@ -5,17 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aster_core::{Authority, LeaseOp, LeaseSnapshot, Principal, ResourceName, TransitionOutcome};
-use aster_lease::{AuditLog, AuditQuery, AuditRecord, LeaseSerializer, ListQuery, SerializerError};
+use aster_lease::{
+    AuditLog, AuditQuery, AuditRecord, LeaseSerializer, LeaseWatch, ListQuery, SerializerError,
+    WAIT_MAX, WaitOutcome, WaitRequest, Waiter,
+};
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use crate::batch::{Asked, Item, TransitionRequest};
 use crate::error::OpenError;
+use crate::looking::Looking;
 use crate::open::{self, Adopted};
 use crate::options::SqliteOptions;
 use crate::reader::{self, Reader};
 use crate::renewals::{self, Renewals, Request};
 use crate::shared::Shared;
+use crate::wishes::Join;
 use crate::worker::{Worker, answer};
 use crate::writer::{self, Writer};
 
@@ -28,10 +33,11 @@ pub struct SqliteSerializer {
 }
 
 /// One opening of a file. Its threads end when the last clone is dropped, in the order of the fields:
-/// renewals may still ask the writer for a new side file.
+/// renewals and whoever looks after waiting callers may still ask the writer for something.
 pub(crate) struct Inner {
     pub(crate) reader: Worker<reader::Job>,
     pub(crate) renewals: Worker<Vec<Request>>,
+    pub(crate) looking: Looking,
     pub(crate) writer: Worker<writer::Job>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -85,6 +91,7 @@ impl SqliteSerializer {
             inner: Arc::new(Inner {
                 reader,
                 renewals,
+                looking: Looking::new(shared.waiting.clone()),
                 writer,
                 shared,
             }),
@@ -136,6 +143,12 @@ impl SqliteSerializer {
     #[must_use]
     pub fn future_epoch_rejections(&self) -> u64 {
         self.inner.shared.rejections.future_epochs()
+    }
+
+    /// Makes sure that somebody looks after callers who wait.
+    fn look_after_callers(&self) -> Result<(), SerializerError> {
+        let inner = &self.inner;
+        inner.looking.start(&inner.shared, || inner.writer.sender())
     }
 
     /// Runs `step` on the reader thread.
@@ -252,6 +265,42 @@ impl LeaseSerializer for SqliteSerializer {
             });
         }
         outcomes
+    }
+
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        let shared = &self.inner.shared;
+        shared.refuse_inside()?;
+        self.look_after_callers()?;
+        let wait = request.wait.min(WAIT_MAX).as_nanos();
+        let wait_ns = u64::try_from(wait).unwrap_or(u64::MAX);
+        let until_ns = shared.now_ns().saturating_add(wait_ns);
+        let (wish, receiver) = shared.waiting.register(&resource, &request, until_ns)?;
+        let join = Join::new(shared.waiting.clone(), wish.id, resource, request, until_ns);
+        self.inner
+            .writer
+            .submit(writer::Job::shared(Item::Join(join)))?;
+        let outcome = answer(receiver).await;
+        wish.done();
+        outcome
+    }
+
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        self.read(move |reader| reader.queue(&resource)).await
+    }
+
+    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        self.look_after_callers()?;
+        let present = self.snapshot(&resource).await?;
+        let (sender, watch) = LeaseWatch::channel(present);
+        self.inner.shared.waiting.watch(&resource, sender)?;
+        Ok(watch)
     }
 
     async fn list(&self, query: ListQuery) -> Result<Vec<LeaseSnapshot>, SerializerError> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use aster_core::Authority;
 use aster_lease::SerializerError;
@@ -17,6 +17,7 @@ use crate::rejections::Rejections;
 use crate::schema::{self, SCHEMA_VERSION, StoreRow};
 use crate::side::{ClockName, SideError, SideFile};
 use crate::suspects::Suspects;
+use crate::waiting::Waiting;
 
 /// How many connections for plain reads are kept.
 const READING_MAX: usize = 4;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) rejections: Rejections,
     pub(crate) suspects: Suspects,
+    /// Who of this process waits and watches.
+    pub(crate) waiting: Arc<Waiting>,
     /// The highest count of changes that this process saw.
     pub(crate) seen_sequence: AtomicU64,
     /// Connections for plain reads on callers' threads.

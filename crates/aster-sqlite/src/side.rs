@@ -1,9 +1,9 @@
 //! The side file `<path>-aster`: what need not survive a power loss. It is a SQLite database of its
 //! own without fsync, so that a renewal costs no disk write and waits for no writer of the main file.
 //!
-//! It holds the newest renewal of each lease, what was watched of rows with foreign clocks, and a
-//! witness of the main file's count of changes, by which a restored file is noticed. Losing it costs
-//! at most that every held row lasts one more ttl.
+//! It holds the newest renewal of each lease, what was watched of rows with foreign clocks, who waits
+//! in queues, and a witness of the main file's count of changes, by which a restored file is noticed.
+//! Losing it costs at most that every held row lasts one more ttl, and that whoever waits asks again.
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use crate::identity::{FileId, JournalId, JournalPaths, beside, facts, still_name
 use crate::options::SqliteOptions;
 use crate::schema::{Id, signed, unsigned};
 use crate::side_tables::{PrivateWatches, SideTransaction};
+use crate::waiters;
 
 /// How many clocks a side file remembers. An older one that is still in use is watched again.
 const ERAS_MAX: i64 = 64;
@@ -107,6 +108,8 @@ pub(crate) struct SideFile {
     pub(crate) id: Id,
     /// Our clock's name in it.
     pub(crate) era: Id,
+    /// Which boot our clock belongs to, if it has a name.
+    boot: Option<String>,
     private: Option<PrivateWatches>,
     path: PathBuf,
     file: FileId,
@@ -175,10 +178,16 @@ pub(crate) fn create(
 
 /// An empty file that the same users may write as the main file; SQLite gives its journals the same.
 fn make_like(main: &Path, path: &Path) -> std::io::Result<()> {
+    std::fs::File::create_new(path)?;
+    make_alike(main, path)
+}
+
+/// Gives `path` the mode of the main file, and its owners.
+pub(crate) fn make_alike(main: &Path, path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::{MetadataExt, chown};
 
     let like = std::fs::metadata(main)?;
-    std::fs::File::create_new(path)?.set_permissions(like.permissions())?;
+    std::fs::set_permissions(path, like.permissions())?;
     // As far as we may: root can, and a member of the group can give it the group.
     let _ = chown(path, None, Some(like.gid()));
     let _ = chown(path, Some(like.uid()), None);
@@ -189,6 +198,7 @@ fn fill(path: &Path, options: &SqliteOptions, id: Id, witness: Witness) -> rusql
     let mut connection = connect(path, options, Durability::Volatile)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(waiters::TABLES)?;
     transaction.execute(
         "INSERT INTO side (one, id, authority, sequence) VALUES (1, ?1, ?2, ?3)",
         params![id, witness.authority.as_bytes(), signed(witness.sequence)],
@@ -217,16 +227,22 @@ impl SideFile {
         if found != Some(id) || !still_names(path, before) {
             return Err(SideError::NeedsRepair);
         }
+        waiters::make_tables(&connection)?;
         let (era, private) = match clock {
             // With a side file the newest renewals are lost, so an era ends with its side file:
             // otherwise a row would be judged by its grant alone.
             ClockName::Private { seed, watches } => (mix(*seed, id), Some(watches.clone())),
             ClockName::Shared(_) => ([0; 16], None),
         };
+        let boot = match clock {
+            ClockName::Shared(domain) => Some(boot_of(domain).to_owned()),
+            ClockName::Private { .. } => None,
+        };
         let mut side = Self {
             connection,
             id,
             era,
+            boot,
             private,
             path: path.to_owned(),
             file: before,
@@ -289,6 +305,7 @@ impl SideFile {
         let (value, end) = step(&SideTransaction {
             connection: &transaction,
             era: self.era,
+            boot: self.boot.as_deref(),
             private: self.private.as_ref(),
         })?;
         match end {
@@ -308,6 +325,7 @@ impl SideFile {
         let value = step(&SideTransaction {
             connection: &transaction,
             era: self.era,
+            boot: self.boot.as_deref(),
             private: self.private.as_ref(),
         })?;
         transaction.rollback()?;
@@ -370,6 +388,9 @@ impl SideFile {
             "SELECT made, domain, era, armed FROM eras",
             "SELECT resource, epoch, revision, era, since_ns, expired FROM renewals",
             "SELECT resource, era, hold_off, epoch, revision, since_ns FROM watches",
+            "SELECT ticket, resource, candidate, ttl_ms, grant_id, process, era, since_ns, until_ns
+             FROM waiters",
+            "SELECT resource, grant_id, era, since_ns, duration_ns FROM claims",
         ];
         tables
             .iter()
@@ -382,7 +403,7 @@ impl SideFile {
 }
 
 /// A clock's name begins with its boot.
-fn boot_of(domain: &str) -> &str {
+pub(crate) fn boot_of(domain: &str) -> &str {
     domain.split_once('/').map_or(domain, |(boot, _)| boot)
 }
 

@@ -1,4 +1,4 @@
-//! The tables of the side file: renewals, watches, the witness.
+//! The tables of the side file: renewals, watches, the witness. Those of the queue are in `waiters`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,7 @@ pub(crate) type PrivateWatches = Arc<Mutex<HashMap<ResourceName, Vec<(Watched, S
 pub(crate) struct SideTransaction<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) era: Id,
+    pub(crate) boot: Option<&'a str>,
     pub(crate) private: Option<&'a PrivateWatches>,
 }
 
@@ -51,16 +52,20 @@ impl SideTransaction<'_> {
             }
         }
         let renewal = self.renewal(resource)?;
-        let era = renewal
-            .filter(|renewal| renewal.epoch == row.state.epoch)
-            .map_or(row.stamp.era, |renewal| renewal.era);
+        let renewed = renewal.filter(|renewal| renewal.epoch == row.state.epoch);
+        let era = renewed.map_or(row.stamp.era, |renewal| renewal.era);
         let seen = match era == self.era {
             // Its instant was read from our own clock, so nothing that was watched counts.
             true => None,
             false => self.seen(resource, Watched::Tenure)?,
         };
+        let claim = match row.state.held.is_some() && renewed.is_none() {
+            true => self.claim(resource)?,
+            false => None,
+        };
         Ok(Evidence {
             renewal,
+            claim,
             seen,
             seen_hold_offs,
         })
@@ -204,6 +209,7 @@ impl SideTransaction<'_> {
         for sql in [
             "DELETE FROM renewals WHERE resource = ?1",
             "DELETE FROM watches WHERE resource = ?1",
+            "DELETE FROM claims WHERE resource = ?1",
         ] {
             self.connection
                 .prepare_cached(sql)?

@@ -21,6 +21,7 @@ use crate::error::{again, is_full, storage};
 use crate::gate::Turn;
 use crate::idle::{self, Sweeps};
 use crate::open;
+use crate::queue;
 use crate::schema::{StoreRow, count_change};
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{End, SideError, SideFile, Witness};
@@ -365,16 +366,26 @@ impl Writer {
         } else {
             carry_out(None).map(|(changes, _)| changes)
         };
-        let changes = changes.map_err(|error| match error {
+        let mut changes = changes.map_err(|error| match error {
             SideError::NeedsRepair => Trouble::NeedsRepair,
             SideError::Store(error) if is_items => Trouble::Item(error),
             SideError::Store(error) => Trouble::Batch(error),
         })?;
+        let news = std::mem::take(&mut changes.news);
+        let changed = shared.waiting.concerned(changes.rows.keys());
         if changes.main {
             let store = begun.commit(shared).map_err(Trouble::Batch)?;
             self.sweeps.count(changes.transitions);
-            self.afterwards.add(&store, changes);
+            self.afterwards.add(&store, changes, news.granted_tickets());
+            let refused = news.refused_tickets();
+            if !refused.is_empty() {
+                queue::drop_tickets(shared, &mut self.side, &store, refused);
+            }
+        } else {
+            drop(begun);
         }
+        news.tell(&shared.path, &shared.waiting);
+        shared.waiting.changed(&changed);
         Ok(())
     }
 
@@ -401,6 +412,9 @@ impl Writer {
                     })?;
                     for (resource, epoch) in &due.rows {
                         side.forget_below(resource, *epoch)?;
+                    }
+                    for ticket in &due.served {
+                        side.drop_ticket(*ticket)?;
                     }
                     for (resource, epoch) in &due.ended_hold_offs {
                         side.forget_hold_off(resource, *epoch)?;
@@ -496,6 +510,8 @@ struct Due {
     store: StoreRow,
     rows: HashMap<ResourceName, u64>,
     ended_hold_offs: Vec<(ResourceName, u64)>,
+    /// Tickets whose turn has come.
+    served: Vec<i64>,
 }
 
 impl Afterwards {
@@ -503,13 +519,15 @@ impl Afterwards {
         clippy::disallowed_methods,
         reason = "when the side file is told is real time, and decides nothing"
     )]
-    fn add(&mut self, store: &StoreRow, changes: Changes) {
+    fn add(&mut self, store: &StoreRow, changes: Changes, served: impl IntoIterator<Item = i64>) {
         let due = self.due.get_or_insert_with(|| Due {
             since: Instant::now(),
             store: store.clone(),
             rows: HashMap::new(),
             ended_hold_offs: Vec::new(),
+            served: Vec::new(),
         });
+        due.served.extend(served);
         due.store = store.clone();
         let remembered = changes.remembered.into_iter();
         due.rows.extend(remembered.filter_map(|resource| {
@@ -521,7 +539,7 @@ impl Afterwards {
 
     /// The store as a commit of another kind left it.
     pub(crate) fn saw(&mut self, store: &StoreRow) {
-        self.add(store, Changes::default());
+        self.add(store, Changes::default(), []);
     }
 
     fn is_empty(&self) -> bool {

@@ -2,7 +2,8 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "every test file uses its own part"
+    clippy::disallowed_methods,
+    reason = "every test file uses its own part, and owns its tasks"
 )]
 
 pub mod process;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use aster_core::{
     DenyReason, Fence, GrantId, LeaseOp, LeaseSnapshot, Principal, TransitionOutcome, Ttl, WriteId,
 };
-use aster_lease::{LeaseSerializer, SerializerError};
+use aster_lease::{LeaseSerializer, SerializerError, WaitOutcome, WaitRequest};
 use aster_sqlite::{ClockDomain, OpenError, SqliteOptions, SqliteSerializer, StoreTime};
 use tempfile::TempDir;
 
@@ -277,6 +278,70 @@ pub fn assert_renewed(outcome: Outcome) {
     );
 }
 
+pub fn wait_request(candidate: &str, ttl_ms: u64, id: GrantId, wait: Duration) -> WaitRequest {
+    WaitRequest {
+        candidate: principal(candidate),
+        ttl: Ttl::from_millis(ttl_ms).unwrap(),
+        grant_id: id,
+        wait,
+    }
+}
+
+/// Long enough that no test comes near it.
+pub const LONG: Duration = Duration::from_secs(600);
+
+pub type Waited = Result<WaitOutcome, SerializerError>;
+
+/// Waits for a long lease under a fresh grant id.
+pub async fn wait(
+    store: &SqliteSerializer,
+    resource: &str,
+    candidate: &str,
+    wait: Duration,
+) -> Waited {
+    let request = wait_request(candidate, TTL_MS, fresh_grant_id(), wait);
+    store.acquire_wait(resource, request).await
+}
+
+/// The same in a task of its own, once it is in the queue: as the `length`th, counted from 1.
+pub async fn waiting(
+    store: &SqliteSerializer,
+    resource: &'static str,
+    candidate: &str,
+    length: usize,
+) -> tokio::task::JoinHandle<Waited> {
+    let task = {
+        let (store, candidate) = (store.clone(), candidate.to_owned());
+        tokio::spawn(async move { wait(&store, resource, &candidate, LONG).await })
+    };
+    until_queued(store, resource, length).await;
+    task
+}
+
+/// Until so many wait.
+pub async fn until_queued(store: &SqliteSerializer, resource: &str, length: usize) {
+    while store.queue(resource).await.unwrap().len() != length {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The fence and the claim of a wait that must have been granted.
+#[track_caller]
+pub fn granted_after_wait(waited: Waited) -> (Fence, Option<Duration>) {
+    match waited {
+        Ok(WaitOutcome::Granted { fence, claim }) => (fence, claim),
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn denied_after_wait(waited: Waited) -> (DenyReason, LeaseSnapshot) {
+    match waited {
+        Ok(WaitOutcome::Denied(reason, snapshot)) => (reason, snapshot),
+        other => panic!("expected a denial, got {other:?}"),
+    }
+}
+
 /// Adds a row to the table `published`, which it makes if need be.
 pub fn publish(tx: &rusqlite::Transaction<'_>, version: &str) -> rusqlite::Result<()> {
     tx.execute_batch("CREATE TABLE IF NOT EXISTS published (version TEXT)")?;
@@ -292,6 +357,18 @@ pub fn published(path: &Path) -> Vec<String> {
     };
     let rows = select.query_map([], |row| row.get(0)).unwrap();
     rows.collect::<Result<_, _>>().unwrap()
+}
+
+/// Polls `future` once.
+pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let mut future = std::pin::Pin::new(future);
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match future.as_mut().poll(context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// Polls `future` at most `polls` times, each time that it asks for it, and drops it then.

@@ -1,0 +1,545 @@
+//! The thread of a process that waits and watches on behalf of its callers. It runs only while somebody
+//! waits or watches.
+//!
+//! Every wake is a hint: after it, and every 50 ms without one, the thread reads which rows have
+//! changed and answers whom that concerns. What has to be written it asks the writer for.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use aster_core::{DenyReason, ErrorKind, Fence, ResourceName, RowView};
+use aster_lease::{SerializerError, WaitOutcome};
+use rusqlite::{Connection, TransactionBehavior};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::audit;
+use crate::batch::Item;
+use crate::calls::Mine;
+use crate::error::{again, storage};
+use crate::judge::{Verdict, effective, judge};
+use crate::plans::{Plans, Seen, after};
+use crate::rows::{self, StoredRow};
+use crate::schema::StoreRow;
+use crate::shared::Shared;
+use crate::side::{SideError, SideFile};
+use crate::side_tables::SideTransaction;
+use crate::waiting::Waiting;
+use crate::wake::{self, Mailbox, Reached};
+use crate::wishes::{Advance, Leave, RanOut};
+use crate::worker::submit_to;
+use crate::writer::Job;
+
+/// How often it looks by itself while somebody waits or watches.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often a row is looked at again that should have changed, or whose clock is another.
+const RELOOK: Duration = Duration::from_secs(1);
+/// Every so many rounds it looks after its own affairs.
+const ROUNDS: u64 = 20;
+/// How long it keeps its mailbox while nobody waits.
+const LINGER: Duration = Duration::from_secs(5);
+/// How many changes are read one by one; with more of them everything is looked at.
+const CHANGES_MAX: usize = 1_024;
+
+/// The thread, started when somebody first waits or watches.
+#[derive(Debug)]
+pub(crate) struct Looking {
+    waiting: Arc<Waiting>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Looking {
+    pub(crate) fn new(waiting: Arc<Waiting>) -> Self {
+        Self {
+            waiting,
+            thread: Mutex::default(),
+        }
+    }
+
+    /// Starts the thread unless it runs.
+    pub(crate) fn start(
+        &self,
+        shared: &Arc<Shared>,
+        writer: impl FnOnce() -> Option<SyncSender<Job>>,
+    ) -> Result<(), SerializerError> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() {
+            return Ok(());
+        }
+        let started = UnixDatagram::pair().and_then(|(rung, bell)| {
+            rung.set_nonblocking(true)?;
+            bell.set_nonblocking(true)?;
+            let mut looker = Looker {
+                shared: shared.clone(),
+                writer: writer(),
+                rung,
+                mailbox: None,
+                eyes: None,
+                plans: Plans::default(),
+                rounds: 0,
+            };
+            let builder = std::thread::Builder::new().name("aster-sqlite-waiting".to_owned());
+            let handle = builder.spawn(move || looker.run())?;
+            Ok((bell, handle))
+        });
+        let (bell, handle) = started.map_err(|error| SerializerError::Unavailable {
+            message: format!("a thread to wait with cannot be started ({error})"),
+            source: Some(Box::new(error)),
+        })?;
+        self.waiting.set_bell(bell);
+        *thread = Some(handle);
+        Ok(())
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.waiting.close();
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic was reported by the panic hook already.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Looker {
+    shared: Arc<Shared>,
+    writer: Option<SyncSender<Job>>,
+    /// Rung by this process.
+    rung: UnixDatagram,
+    /// Rung by others.
+    mailbox: Option<Mailbox>,
+    eyes: Option<Eyes>,
+    plans: Plans,
+    rounds: u64,
+}
+
+/// What it reads with.
+struct Eyes {
+    main: Connection,
+    side: Option<SideFile>,
+    /// Of the main file as this connection saw it last.
+    data_version: Option<i64>,
+    /// The newest audit record that was seen: every change of ownership writes one.
+    audit_id: u64,
+}
+
+impl Looker {
+    fn run(&mut self) {
+        let waiting = self.shared.waiting.clone();
+        while !waiting.is_closed() {
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                self.round();
+                self.rest();
+            }));
+            if caught.is_err() {
+                tracing::error!("looking after waiting callers panicked; this is a bug");
+                self.eyes = None;
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        self.send_left();
+        // Nobody can wait any more; whatever is left in a queue is a ghost.
+        let process = waiting.process;
+        self.submit(Job::alone(move |writer| writer.drop_waiters_of(process)));
+    }
+
+    /// Sleeps until there is something to do.
+    fn rest(&mut self) {
+        let timeout = match (self.shared.waiting.is_idle(), &self.mailbox) {
+            (true, None) => None,
+            (true, Some(_)) => Some(LINGER),
+            (false, _) => Some(self.nap()),
+        };
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut sources = vec![PollFd::from_borrowed_fd(self.rung.as_fd(), PollFlags::IN)];
+        if let Some(mailbox) = &self.mailbox {
+            sources.push(PollFd::from_borrowed_fd(mailbox.as_fd(), PollFlags::IN));
+        }
+        let ready = match poll(&mut sources, timeout.as_ref()) {
+            Ok(ready) => ready,
+            Err(rustix::io::Errno::INTR) => return,
+            Err(error) => {
+                tracing::warn!(%error, "waiting for news of the queue failed");
+                std::thread::sleep(LOOK_EVERY);
+                return;
+            }
+        };
+        let mut byte = [0; 1];
+        while self.rung.recv(&mut byte).is_ok() {}
+        if let Some(mailbox) = &self.mailbox {
+            self.shared.waiting.changed(&mailbox.hear());
+        }
+        if ready == 0 && self.shared.waiting.is_idle() {
+            self.mailbox = None;
+        }
+    }
+
+    fn nap(&self) -> Duration {
+        let next = [self.plans.next_ns(), self.shared.waiting.next_until_ns()];
+        let Some(next_ns) = next.into_iter().flatten().min() else {
+            return LOOK_EVERY;
+        };
+        LOOK_EVERY.min(Duration::from_nanos(
+            next_ns.saturating_sub(self.shared.now_ns()),
+        ))
+    }
+
+    fn round(&mut self) {
+        let waiting = self.shared.waiting.clone();
+        self.send_left();
+        if waiting.is_idle() {
+            return;
+        }
+        let is_time = self.rounds.is_multiple_of(ROUNDS);
+        self.rounds = self.rounds.wrapping_add(1);
+        if is_time {
+            self.look_after_mailbox();
+            waiting.drop_closed_watches();
+        }
+        let now_ns = self.shared.now_ns();
+        for mine in waiting.take_over(now_ns) {
+            let id = mine.id;
+            let ran_out = RanOut::new(waiting.clone(), mine);
+            if !self.submit(Job::shared(Item::RanOut(ran_out))) {
+                waiting.put_off(id, after(now_ns, LOOK_EVERY));
+            }
+        }
+        if let Err(error) = self.look(now_ns) {
+            self.eyes = None;
+            if error.kind() == ErrorKind::Stop {
+                waiting.fail_all(|| again(&error));
+            } else {
+                // Whatever it is, the next look tries again, and no wait is longer than was asked.
+                tracing::debug!(%error, "the queue cannot be looked at");
+            }
+        }
+    }
+
+    fn send_left(&self) {
+        let waiting = &self.shared.waiting;
+        waiting.send_left(self.shared.now_ns(), |left| {
+            let leave = Leave::new(waiting.clone(), left.clone());
+            self.submit(Job::shared(Item::Leave(leave)))
+        });
+    }
+
+    fn submit(&self, job: Job) -> bool {
+        submit_to(self.writer.as_ref(), job).is_ok()
+    }
+
+    fn look_after_mailbox(&mut self) {
+        let (path, process) = (&self.shared.path, self.shared.waiting.process);
+        if self.mailbox.as_ref().is_some_and(Mailbox::is_in_place) {
+            return;
+        }
+        self.mailbox = match Mailbox::bind(path, process) {
+            Ok(mailbox) => {
+                wake::bury_all(path);
+                Some(mailbox)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no socket beside the store; the queue is looked at instead");
+                None
+            }
+        };
+    }
+
+    /// Looks at what has changed and at what is due.
+    fn look(&mut self, now_ns: u64) -> Result<(), SerializerError> {
+        let shared = self.shared.clone();
+        let waiting = &shared.waiting;
+        let eyes = match &mut self.eyes {
+            Some(eyes) => eyes,
+            None => {
+                let eyes = Eyes {
+                    main: shared.connect()?,
+                    side: None,
+                    data_version: None,
+                    audit_id: 0,
+                };
+                // What happened meanwhile is not known.
+                waiting.look_again(&waiting.resources());
+                self.eyes.insert(eyes)
+            }
+        };
+        let data_version = eyes.data_version()?;
+        let mut resources = waiting.take_changed();
+        resources.extend(self.plans.take_due(now_ns));
+        let has_changed = eyes.data_version != Some(data_version);
+        if resources.is_empty() && !has_changed {
+            return Ok(());
+        }
+        let looked = eyes.look(&shared, now_ns, has_changed, &mut resources);
+        let found = match looked {
+            Ok(found) => found,
+            Err(error) => {
+                waiting.look_again(&resources);
+                return match error {
+                    SideError::Store(error) => Err(error),
+                    SideError::NeedsRepair => {
+                        eyes.side = None;
+                        self.order_repair();
+                        Ok(())
+                    }
+                };
+            }
+        };
+        eyes.data_version = Some(data_version);
+        for (resource, found) in found {
+            self.act_on(&resource, found, now_ns)?;
+        }
+        Ok(())
+    }
+
+    fn act_on(
+        &mut self,
+        resource: &ResourceName,
+        found: Found,
+        now_ns: u64,
+    ) -> Result<(), SerializerError> {
+        let waiting = self.shared.waiting.clone();
+        if let Some(mine) = found.missing {
+            self.tell_missing(&mine)?;
+            // Who is first now, and what does that mean?
+            waiting.changed([resource]);
+        }
+        let Some(first) = found.first else {
+            self.plans.forget(resource);
+            return Ok(());
+        };
+        let plan = self.plans.of(resource, &found.row, now_ns);
+        let rank = u32::try_from(first.processes_before).unwrap_or(u32::MAX);
+        let claim_time = self.shared.options.claim_time;
+        let mut due_ns = after(plan, claim_time.saturating_mul(rank));
+        let is_late = due_ns <= now_ns;
+        if is_late || !found.row.is_certain {
+            let advance = Advance::new(resource.clone());
+            due_ns = match self.submit(Job::shared(Item::Advance(advance))) {
+                true => after(now_ns, RELOOK),
+                false => after(now_ns, LOOK_EVERY),
+            };
+        }
+        if found.row.is_foreign {
+            // Its renewals are seen by looking only.
+            due_ns = due_ns.min(after(now_ns, RELOOK));
+        }
+        self.plans.set(resource, plan, &found.row, due_ns);
+        Ok(())
+    }
+
+    /// One of ours was in the queue and is not any more. Its place was given up after the row changed,
+    /// so the row as it is now tells why.
+    fn tell_missing(&mut self, mine: &Mine) -> Result<(), SerializerError> {
+        let Some(eyes) = &mut self.eyes else {
+            return Ok(());
+        };
+        let shared = &*self.shared;
+        let wish = &mine.wish;
+        let (transaction, store) = shared.begin(&eyes.main, TransactionBehavior::Deferred)?;
+        if mine.place.is_some_and(|place| place.side != store.side_id) {
+            shared.waiting.fail_lost(store.side_id);
+            return Ok(());
+        }
+        let row = rows::load(&transaction, &wish.resource)?;
+        let state = row.as_ref().map(|row| &row.state);
+        if state.is_some_and(|state| state.grant_id == wish.grant_id) {
+            // It was granted meanwhile; the next look answers it.
+            return Ok(());
+        }
+        let is_held_off = state.is_some_and(|state| state.hold_offs.keep_out(&wish.candidate));
+        let reason = if is_held_off {
+            DenyReason::HeldOff
+        } else if shared.now_ns() >= mine.until_ns {
+            DenyReason::WaitRanOut
+        } else {
+            DenyReason::Expired
+        };
+        let view = RowView {
+            authority: store.authority,
+            resource: &wish.resource,
+            floor: store.floor,
+            row: state,
+        };
+        let denied = WaitOutcome::Denied(reason, view.snapshot(None));
+        shared.waiting.answer(mine.id, Ok(denied));
+        Ok(())
+    }
+
+    fn order_repair(&self) {
+        crate::renewals::order_repair(&self.shared, self.writer.as_ref());
+    }
+}
+
+/// What a look at one resource found.
+struct Found {
+    row: Seen,
+    /// The first of ours in the queue.
+    first: Option<First>,
+    /// One of ours that has lost its place.
+    missing: Option<Mine>,
+}
+
+struct First {
+    /// How many other processes that live have somebody before it.
+    processes_before: usize,
+}
+
+impl Eyes {
+    fn data_version(&self) -> Result<i64, SerializerError> {
+        self.main
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut select| select.query_row([], |row| row.get(0)))
+            .map_err(storage)
+    }
+
+    /// Reads rows first and the queue after them: who is missing in the queue has left it after the
+    /// row changed.
+    fn look(
+        &mut self,
+        shared: &Shared,
+        now_ns: u64,
+        has_changed: bool,
+        resources: &mut HashSet<ResourceName>,
+    ) -> Result<Vec<(ResourceName, Found)>, SideError> {
+        let waiting = &shared.waiting;
+        let (transaction, store) = shared.begin(&self.main, TransactionBehavior::Deferred)?;
+        let mut audit_id = self.audit_id;
+        if has_changed {
+            match audit::changed_since(&transaction, audit_id, CHANGES_MAX)? {
+                audit::Changed::These(changed, newest) => {
+                    audit_id = newest;
+                    resources.extend(changed.into_iter().filter(|name| waiting.concerns(name)));
+                }
+                audit::Changed::Many(newest) => {
+                    audit_id = newest;
+                    resources.extend(waiting.resources());
+                }
+            }
+        }
+        let side = shared.side(&mut self.side, &store)?;
+        waiting.fail_lost(store.side_id);
+        // Asked before the queue is read: whoever is known here by now has its place there.
+        let firsts: Vec<_> = resources
+            .iter()
+            .map(|resource| (resource, waiting.first(resource)))
+            .collect();
+        let found = side.read(|side| {
+            let mut found = Vec::with_capacity(firsts.len());
+            for (resource, first) in firsts {
+                let look = Look {
+                    shared,
+                    store: &store,
+                    side,
+                    now_ns,
+                    resource,
+                };
+                found.push((
+                    resource.clone(),
+                    look.at(rows::load(&transaction, resource)?, first)?,
+                ));
+            }
+            Ok(found)
+        })?;
+        self.audit_id = audit_id;
+        Ok(found)
+    }
+}
+
+/// A look at one resource.
+struct Look<'a> {
+    shared: &'a Shared,
+    store: &'a StoreRow,
+    side: &'a SideTransaction<'a>,
+    now_ns: u64,
+    resource: &'a ResourceName,
+}
+
+impl Look<'_> {
+    fn at(&self, row: Option<StoredRow>, first: Option<Mine>) -> Result<Found, SideError> {
+        let Self {
+            shared,
+            side,
+            resource,
+            ..
+        } = *self;
+        let waiting = &shared.waiting;
+        let evidence = side.evidence(resource, row.as_ref())?;
+        let mut row = row.map(|row| effective(&row, evidence.renewal.as_ref()));
+        let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
+            judge(row, &evidence, side.era, self.now_ns)
+        });
+        let view = RowView {
+            authority: self.store.authority,
+            resource,
+            floor: self.store.floor,
+            row: row.as_ref().map(|row| &row.state),
+        };
+        let remaining = verdict.judged.remaining;
+        if waiting.is_watched(resource) {
+            waiting.publish(resource, &view.snapshot(remaining));
+        }
+        let is_held = row.as_ref().is_some_and(|row| row.state.held.is_some());
+        let granted = row.as_ref().map(|row| row.state.grant_id);
+        if let Some(granted) = granted
+            && let Some(mine) = waiting.of_grant(resource, granted)
+            && mine.place.is_some()
+        {
+            let denied = |reason| WaitOutcome::Denied(reason, view.snapshot(remaining));
+            let outcome = match remaining {
+                _ if !is_held => denied(DenyReason::NotHeld),
+                Some(Duration::ZERO) => denied(DenyReason::Expired),
+                claim => WaitOutcome::Granted {
+                    fence: Fence {
+                        authority: self.store.authority,
+                        resource: resource.clone(),
+                        epoch: view.epoch(),
+                        holder: mine.wish.candidate.clone(),
+                    },
+                    claim,
+                },
+            };
+            waiting.answer(mine.id, Ok(outcome));
+        }
+        let mut found = Found {
+            row: Seen {
+                epoch: view.epoch(),
+                revision: view.row.map_or(0, |row| row.revision),
+                remaining: remaining.filter(|_| is_held).unwrap_or_default(),
+                is_certain: verdict.is_certain(),
+                is_foreign: is_held && row.as_ref().is_some_and(|row| row.stamp.era != side.era),
+            },
+            first: None,
+            missing: None,
+        };
+        let Some(mine) = first else {
+            return Ok(found);
+        };
+        let Some(place) = mine.place else {
+            return Ok(found);
+        };
+        if !side.has_ticket(place.ticket)? {
+            found.missing = Some(mine);
+            return Ok(found);
+        }
+        let before = side.processes_ahead(resource, place.ticket, granted, self.now_ns)?;
+        let others = before.into_iter().filter(|other| *other != waiting.process);
+        let alive =
+            others.filter(|other| !matches!(wake::reach(&shared.path, *other), Reached::Dead));
+        found.first = Some(First {
+            processes_before: alive.count(),
+        });
+        Ok(found)
+    }
+}

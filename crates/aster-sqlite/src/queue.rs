@@ -1,0 +1,456 @@
+//! The queue under both locks: joining it, leaving it, and handing a row to whoever is first.
+//!
+//! A hand-over happens in the transaction that frees the row. At an expiry nobody needs to notice but
+//! those who wait: the first one asks for an [`Advance`], and the others only if it does not.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aster_core::{
+    DenyReason, Fence, GrantId, LeaseOp, LeaseSnapshot, Principal, ResourceName, TransitionOutcome,
+};
+use aster_lease::{SerializerError, WaitOutcome};
+
+use crate::batch::{Batch, Own, Present};
+use crate::calls::{Answer, Left, Place};
+use crate::judge::Claim;
+use crate::rows::{self, StoredRow};
+use crate::schema::StoreRow;
+use crate::shared::Shared;
+use crate::side::{End, SideError, SideFile};
+use crate::waiters::{Joined, ProcessId, Queued};
+use crate::waiting::Waiting;
+use crate::wake::{self, Peer, Reached};
+use crate::wishes::{Join, Step};
+use crate::writer::{Writer, begin};
+
+/// What a caller is told to wait when a queue is full.
+const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Who waits, for those who hand over to it.
+#[derive(Debug)]
+enum Whose {
+    Ours,
+    /// Of another process, which can be woken if it was reached.
+    Theirs(Option<Peer>),
+}
+
+/// A grant that somebody waited for.
+#[derive(Debug)]
+struct HandedOver {
+    ticket: i64,
+    grant_id: GrantId,
+    fence: Fence,
+    claim: Duration,
+    whose: Whose,
+}
+
+/// What the queue has to tell after a commit.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    handed_over: Vec<HandedOver>,
+    /// Of ours who were first in a queue and were refused.
+    refused: Vec<(ResourceName, GrantId, Answer)>,
+    /// Tickets of those who were refused because of a change that is not durable yet.
+    refused_tickets: Vec<i64>,
+    /// Others who have to look.
+    wakes: Vec<(ResourceName, Peer)>,
+    /// Where somebody else is first now.
+    changed: Vec<ResourceName>,
+    /// Processes that were found dead.
+    dead: Vec<ProcessId>,
+}
+
+impl News {
+    /// Whether `grant_id` was handed its row in this batch.
+    fn has_granted(&self, resource: &ResourceName, grant_id: GrantId) -> bool {
+        self.handed_over
+            .iter()
+            .any(|handed| handed.grant_id == grant_id && handed.fence.resource == *resource)
+    }
+
+    /// The tickets of those who were granted. They are dropped in time.
+    pub(crate) fn granted_tickets(&self) -> impl Iterator<Item = i64> {
+        self.handed_over.iter().map(|handed| handed.ticket)
+    }
+
+    /// The tickets to drop before those who had them look.
+    pub(crate) fn refused_tickets(&self) -> &[i64] {
+        &self.refused_tickets
+    }
+
+    /// Tells those whom it concerns. What it tells of is durable.
+    pub(crate) fn tell(self, main: &Path, waiting: &Waiting) {
+        for handed in self.handed_over {
+            let resource = handed.fence.resource.clone();
+            match handed.whose {
+                Whose::Theirs(Some(peer)) => peer.wake(&resource),
+                // It looks by itself.
+                Whose::Theirs(None) => {}
+                Whose::Ours => {
+                    let granted = WaitOutcome::Granted {
+                        fence: handed.fence,
+                        claim: Some(handed.claim),
+                    };
+                    waiting.answer_grant(&resource, handed.grant_id, Ok(granted));
+                }
+            }
+        }
+        for (resource, grant_id, answer) in self.refused {
+            waiting.answer_grant(&resource, grant_id, answer);
+        }
+        for (resource, peer) in self.wakes {
+            peer.wake(&resource);
+        }
+        waiting.changed(&self.changed);
+        for process in self.dead {
+            wake::bury(main, process);
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Grants the row to the first in its queue, if it may be taken. Whoever is refused is told so, and
+    /// whoever is gone is dropped; `present` is not gone, whatever its time.
+    pub(crate) fn advance(
+        &mut self,
+        resource: &ResourceName,
+        present: Option<GrantId>,
+    ) -> Result<(), SideError> {
+        let side = self.side()?;
+        // Bounded: every turn takes somebody out of the queue, or is the last one.
+        loop {
+            let before = rows::load(self.main, resource)?;
+            let Some(first) = self.first_waiter(resource, before.as_ref())? else {
+                return Ok(());
+            };
+            if !self.present(resource, before.as_ref())?.may_be_taken() {
+                return Ok(());
+            }
+            let Some(whose) = self.find(&first, present)? else {
+                continue;
+            };
+            let op = LeaseOp::Acquire {
+                candidate: first.candidate.clone(),
+                ttl: first.ttl,
+                grant_id: first.grant_id,
+            };
+            let answer = match self.transition_of(resource, before.as_ref(), &op)? {
+                Ok(TransitionOutcome::Granted(fence)) => {
+                    let claim = Claim {
+                        grant_id: first.grant_id,
+                        era: side.era,
+                        since_ns: self.shared.now_ns(),
+                        duration: self.shared.options.claim_time.min(first.ttl.duration()),
+                    };
+                    side.put_claim(resource, &claim)?;
+                    self.changes.side = true;
+                    self.changes.news.handed_over.push(HandedOver {
+                        ticket: first.ticket,
+                        grant_id: first.grant_id,
+                        fence,
+                        claim: claim.duration,
+                        whose,
+                    });
+                    return Ok(());
+                }
+                refused => answer_of(refused),
+            };
+            let is_durable = !self.changes.rows.contains_key(resource);
+            let news = &mut self.changes.news;
+            if is_durable {
+                side.drop_ticket(first.ticket)?;
+                self.changes.side = true;
+            } else {
+                news.refused_tickets.push(first.ticket);
+            }
+            match whose {
+                Whose::Ours => news
+                    .refused
+                    .push((resource.clone(), first.grant_id, answer)),
+                Whose::Theirs(peer) => news.wakes.extend(peer.map(|peer| (resource.clone(), peer))),
+            }
+        }
+    }
+
+    /// The first who waits for a row that was loaded as `before`. Whoever has had its turn waits no
+    /// more. Its place is dropped once its grant is durable, and before another one replaces that, so
+    /// that no grant id is granted twice: a place that is gone tells its owner that the row has changed.
+    pub(crate) fn first_waiter(
+        &mut self,
+        resource: &ResourceName,
+        before: Option<&StoredRow>,
+    ) -> Result<Option<Queued>, SideError> {
+        let side = self.side()?;
+        let granted = before.map(|row| row.state.grant_id);
+        let mut passed = 0;
+        while let Some((ticket, waiter)) = side.next_waiter(resource, passed)? {
+            passed = ticket;
+            match waiter {
+                Some(waiter) if self.changes.news.has_granted(resource, waiter.grant_id) => {}
+                Some(_) if self.changes.news.refused_tickets.contains(&ticket) => {}
+                Some(waiter) if Some(waiter.grant_id) != granted => return Ok(Some(waiter)),
+                _ => {
+                    side.drop_ticket(ticket)?;
+                    self.changes.side = true;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whose waiter it is; `None` when nobody waits there any more, and then its place is dropped.
+    fn find(
+        &mut self,
+        first: &Queued,
+        present: Option<GrantId>,
+    ) -> Result<Option<Whose>, SideError> {
+        let side = self.side()?;
+        let is_present = present == Some(first.grant_id);
+        if !is_present && side.is_ghost(first, self.shared.now_ns())? {
+            side.drop_ticket(first.ticket)?;
+            self.changes.side = true;
+            return Ok(None);
+        }
+        if first.process == self.shared.waiting.process {
+            return Ok(Some(Whose::Ours));
+        }
+        match wake::reach(&self.shared.path, first.process) {
+            Reached::Alive(peer) => Ok(Some(Whose::Theirs(Some(peer)))),
+            Reached::Unknown => Ok(Some(Whose::Theirs(None))),
+            Reached::Dead => {
+                side.drop_process(first.process)?;
+                self.changes.side = true;
+                self.changes.news.dead.push(first.process);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The first step of a wait: a decision, or a place in the queue.
+    pub(crate) fn join(&mut self, join: &Join) -> Result<Step, SideError> {
+        let Join {
+            resource, request, ..
+        } = join;
+        let side = self.side()?;
+        if let Err(error) = self.shared.options.ttl_bounds.check(request.ttl) {
+            return Ok(Step::Decided(Err(error.into())));
+        }
+        let is_its_own = |row: &StoredRow| row.state.grant_id == request.grant_id;
+        let mut before = rows::load(self.main, resource)?;
+        if !before.as_ref().is_some_and(is_its_own)
+            && self.first_waiter(resource, before.as_ref())?.is_some()
+        {
+            self.advance(resource, Some(request.grant_id))?;
+            before = rows::load(self.main, resource)?;
+        }
+        if self.changes.news.has_granted(resource, request.grant_id) {
+            return Ok(Step::Elsewhere);
+        }
+        let present = self.present(resource, before.as_ref())?;
+        // Whoever waited before has been granted by now, or there is nobody.
+        if before.as_ref().is_some_and(is_its_own) || present.may_be_taken() {
+            let decided = self.transition_of(resource, before.as_ref(), &request.acquire())?;
+            return Ok(Step::Decided(answer_of(decided)));
+        }
+        let denied = |batch: &Self, reason| {
+            let snapshot = batch.snapshot(resource, &present);
+            Ok(Step::Decided(Ok(WaitOutcome::Denied(reason, snapshot))))
+        };
+        let state = present.row.as_ref().map(|row| &row.state);
+        if state.is_some_and(|state| state.hold_offs.keep_out(&request.candidate)) {
+            return denied(self, DenyReason::HeldOff);
+        }
+        if request.wait.is_zero() {
+            return denied(self, DenyReason::WaitRanOut);
+        }
+        let waiter = Queued {
+            ticket: 0,
+            candidate: request.candidate.clone(),
+            ttl: request.ttl,
+            grant_id: request.grant_id,
+            process: self.shared.waiting.process,
+            era: side.era,
+            since_ns: present.now_ns,
+            until_ns: join.until_ns,
+        };
+        match side.join_queue(resource, &waiter, self.shared.options.waiters_max)? {
+            Joined::At(ticket) => {
+                self.changes.side = true;
+                Ok(Step::Queued(Place {
+                    ticket,
+                    side: self.store.side_id,
+                }))
+            }
+            Joined::Mismatch => denied(self, DenyReason::HeldByOther),
+            Joined::Full => Ok(Step::Decided(Err(SerializerError::Overloaded {
+                retry_after: FULL_RETRY_AFTER,
+            }))),
+        }
+    }
+
+    /// Gives up a place, or a grant that was made meanwhile.
+    pub(crate) fn leave(&mut self, left: &Left) -> Result<(), SideError> {
+        let Left {
+            resource,
+            candidate,
+            grant_id,
+        } = left;
+        let before = rows::load(self.main, resource)?;
+        let is_granted = before
+            .as_ref()
+            .is_some_and(|row| row.state.grant_id == *grant_id && row.state.held.is_some());
+        if is_granted {
+            let op = LeaseOp::Cancel {
+                candidate: candidate.clone(),
+                grant_id: *grant_id,
+            };
+            // Denied or exhausted, it lapses after its claim time.
+            let _ = self.transition(resource, &op)?;
+        }
+        self.leave_queue(resource, *grant_id)
+    }
+
+    /// A cancelled wish waits no more. Whether it did.
+    pub(crate) fn withdraw(
+        &mut self,
+        resource: &ResourceName,
+        candidate: &Principal,
+        grant_id: GrantId,
+    ) -> Result<bool, SideError> {
+        let waiter = self.side()?.waiter(resource, grant_id)?;
+        let Some(waiter) = waiter.filter(|waiter| waiter.candidate == *candidate) else {
+            return Ok(false);
+        };
+        let before = rows::load(self.main, resource)?;
+        if before.is_some_and(|row| row.state.grant_id == grant_id) {
+            return Ok(false);
+        }
+        let is_ours = waiter.process == self.shared.waiting.process;
+        if is_ours {
+            self.shared.waiting.is_ending(resource, grant_id);
+        }
+        self.leave_queue(resource, grant_id)?;
+        if is_ours {
+            let before = rows::load(self.main, resource)?;
+            let present = self.present(resource, before.as_ref())?;
+            let snapshot = self.snapshot(resource, &present);
+            let denied = WaitOutcome::Denied(DenyReason::WaitRanOut, snapshot);
+            let news = &mut self.changes.news;
+            news.refused.push((resource.clone(), grant_id, Ok(denied)));
+        } else if let Reached::Alive(peer) = wake::reach(&self.shared.path, waiter.process) {
+            self.changes.news.wakes.push((resource.clone(), peer));
+        }
+        Ok(true)
+    }
+
+    /// Takes somebody out of the queue. Whoever is first now has to watch the row.
+    fn leave_queue(&mut self, resource: &ResourceName, grant_id: GrantId) -> Result<(), SideError> {
+        if !self.side()?.leave_queue(resource, grant_id)? {
+            return Ok(());
+        }
+        self.changes.side = true;
+        self.advance(resource, None)?;
+        self.changes.news.changed.push(resource.clone());
+        let before = rows::load(self.main, resource)?;
+        if let Some(first) = self.first_waiter(resource, before.as_ref())?
+            && first.process != self.shared.waiting.process
+            && let Reached::Alive(peer) = wake::reach(&self.shared.path, first.process)
+        {
+            self.changes.news.wakes.push((resource.clone(), peer));
+        }
+        Ok(())
+    }
+
+    /// The last step of a wait that is over: its grant, or leaving the queue without one.
+    pub(crate) fn run_out(&mut self, wish: &Left) -> Result<Step, SideError> {
+        let Left {
+            resource, grant_id, ..
+        } = wish;
+        self.advance(resource, Some(*grant_id))?;
+        if self.changes.news.has_granted(resource, *grant_id) {
+            return Ok(Step::Elsewhere);
+        }
+        let before = rows::load(self.main, resource)?;
+        let present = self.present(resource, before.as_ref())?;
+        let snapshot = self.snapshot(resource, &present);
+        let own = present.row.as_ref().map(|row| &row.state);
+        let reason = match own.filter(|state| state.grant_id == *grant_id) {
+            Some(state) if state.held.is_none() => DenyReason::NotHeld,
+            Some(_) if present.verdict.judged.expired => DenyReason::Expired,
+            Some(_) => {
+                return Ok(Step::Decided(Ok(WaitOutcome::Granted {
+                    fence: Fence {
+                        authority: self.store.authority,
+                        resource: resource.clone(),
+                        epoch: snapshot.epoch,
+                        holder: wish.candidate.clone(),
+                    },
+                    claim: present.verdict.judged.remaining,
+                })));
+            }
+            None => {
+                self.leave_queue(resource, *grant_id)?;
+                DenyReason::WaitRanOut
+            }
+        };
+        Ok(Step::Decided(Ok(WaitOutcome::Denied(reason, snapshot))))
+    }
+
+    fn snapshot(&self, resource: &ResourceName, present: &Present) -> LeaseSnapshot {
+        self.view(resource, present.row.as_ref())
+            .snapshot(present.verdict.judged.remaining)
+    }
+}
+
+/// An Acquire's answer as one who waits for it hears it.
+fn answer_of(outcome: Own<TransitionOutcome>) -> Answer {
+    match outcome? {
+        TransitionOutcome::Granted(fence) => Ok(WaitOutcome::Granted { fence, claim: None }),
+        TransitionOutcome::Denied(reason, snapshot) => Ok(WaitOutcome::Denied(reason, snapshot)),
+        other => Err(SerializerError::Unexpected {
+            message: format!("an Acquire was answered with {other:?}"),
+        }),
+    }
+}
+
+/// Drops places whose owners were refused by what is durable now.
+pub(crate) fn drop_tickets(
+    shared: &Shared,
+    side: &mut Option<SideFile>,
+    store: &StoreRow,
+    tickets: &[i64],
+) {
+    let dropped = shared.side(side, store).and_then(|side| {
+        side.write(|side| {
+            for ticket in tickets {
+                side.drop_ticket(*ticket)?;
+            }
+            Ok(((), End::Commit))
+        })
+    });
+    if let Err(error) = dropped {
+        // They are refused once more when somebody looks at them.
+        tracing::debug!(?error, "places in a queue are left behind");
+    }
+}
+
+impl Writer {
+    /// Takes everybody of a process out of the queues.
+    pub(crate) fn drop_waiters_of(&mut self, process: ProcessId) {
+        let shared = &*self.shared;
+        let dropped = begin(shared, &self.main, self.patience)
+            .map_err(SideError::from)
+            .and_then(|begun| {
+                let side = shared.side(&mut self.side, &begun.store)?;
+                side.write(|side| {
+                    side.drop_process(process)?;
+                    Ok(((), End::Commit))
+                })
+            });
+        if let Err(error) = dropped {
+            // Whoever hands over to one of them finds the process gone.
+            tracing::debug!(?error, "places in queues are left behind");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Following who owns a resource.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails, and it owns its tasks"
+)]
+
+mod support;
+
+use aster_lease::{LeaseSerializer, LeaseWatch};
+use support::*;
+
+async fn next(watch: &mut LeaseWatch) -> (u64, Option<String>) {
+    let shown = watch.next().await.unwrap();
+    (
+        shown.epoch,
+        shown.holder.map(|holder| holder.as_str().to_owned()),
+    )
+}
+
+#[tokio::test]
+async fn a_watch_shows_every_owner_whichever_process_it_comes_from() {
+    let place = Place::new();
+    let store = place.open_at(&TestTime::new("boot"));
+    let other = place.open_at(&TestTime::new("boot"));
+    let mut watch = store.watch("catalog").await.unwrap();
+    assert_eq!(next(&mut watch).await, (0, None));
+    let a = || Some("worker-a".to_owned());
+    for writer in [&store, &other] {
+        let fence = acquire(writer, "catalog", "worker-a").await;
+        assert_eq!(next(&mut watch).await, (fence.epoch, a()));
+        // Renewals are not changes, and neither is what happens to others.
+        assert_renewed(renew(writer, &fence).await);
+        acquire(writer, &format!("other/{}", fence.epoch), "worker-b").await;
+        release(writer, &fence).await.unwrap();
+        assert_eq!(next(&mut watch).await, (fence.epoch + 1, None));
+    }
+}
+
+/// Whoever was not looking sees the present owner, and the same holder under a new epoch as a change.
+#[tokio::test]
+async fn a_slow_watcher_sees_the_present_state_and_not_each_step() {
+    let place = Place::new();
+    let store = place.open_at(&TestTime::new("boot"));
+    let other = place.open_at(&TestTime::new("boot"));
+    let fence = acquire(&other, "catalog", "worker-a").await;
+    let mut watch = store.watch("catalog").await.unwrap();
+    assert_eq!(next(&mut watch).await.0, 1);
+    release(&other, &fence).await.unwrap();
+    acquire(&other, "catalog", "worker-a").await;
+    let mut last = 1;
+    while last < 3 {
+        last = next(&mut watch).await.0;
+    }
+    assert_eq!(last, 3);
+}
+
+/// Old audit records go away while nobody looks; a watch does not depend on finding each of them.
+#[tokio::test]
+async fn a_watch_survives_a_short_audit_trail() {
+    let place = Place::new();
+    let options = aster_sqlite::SqliteOptions {
+        audit_records_max: 0,
+        ..aster_sqlite::SqliteOptions::default()
+    };
+    let store = aster_sqlite::SqliteSerializer::open_with(&place.path, options.clone()).unwrap();
+    let other = aster_sqlite::SqliteSerializer::open_with(&place.path, options).unwrap();
+    let mut watch = store.watch("catalog").await.unwrap();
+    let mut epoch = 0;
+    for _ in 0..200 {
+        let fence = acquire(&other, "catalog", "worker-a").await;
+        release(&other, &fence).await.unwrap();
+        epoch = fence.epoch + 1;
+    }
+    while watch.next().await.unwrap().epoch < epoch {}
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_store() {
+    let place = Place::new();
+    let store = place.open_at(&TestTime::new("boot"));
+    let mut watch = store.watch("catalog").await.unwrap();
+    next(&mut watch).await;
+    drop(store);
+    assert_eq!(watch.next().await, None);
+}
