@@ -52,6 +52,24 @@ pub enum EndedReason {
     RuntimeStopped,
 }
 
+impl EndedReason {
+    /// Its stable name, as metrics show it: `superseded`, ….
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            EndedReason::Released => "released",
+            EndedReason::Dropped => "dropped",
+            EndedReason::Superseded => "superseded",
+            EndedReason::Revoked => "revoked",
+            EndedReason::Expired => "expired",
+            EndedReason::Unauthorized => "unauthorized",
+            EndedReason::Unreachable => "unreachable",
+            EndedReason::StoreRefused => "store_refused",
+            EndedReason::RuntimeStopped => "runtime_stopped",
+        }
+    }
+}
+
 impl fmt::Display for EndedReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

@@ -46,6 +46,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::entropy::{self, Entropy, EntropyError, SystemEntropy};
 use crate::error::FencedError;
 use crate::waiting::{CLAIM_TIME, WAITERS_MAX};
+use crate::metrics::Metrics;
 use crate::writer::Writer;
 
 use audit::AuditRing;
@@ -107,6 +108,8 @@ pub struct MemoryOptions {
     pub clock: Arc<dyn Clock>,
     /// Where the authority comes from.
     pub entropy: Arc<dyn Entropy>,
+    /// Where operations, rejections and the queue are counted; nowhere by default.
+    pub metrics: Metrics,
 }
 
 impl Default for MemoryOptions {
@@ -121,6 +124,7 @@ impl Default for MemoryOptions {
             waiters_max: WAITERS_MAX,
             clock: Arc::new(SystemClock::new()),
             entropy: Arc::new(SystemEntropy),
+            metrics: Metrics::default(),
         }
     }
 }
