@@ -1,0 +1,45 @@
+//! One file for each thing that is measured.
+
+mod memory_bytes;
+mod memory_held;
+mod memory_mutate;
+mod sqlite_writes;
+
+use crate::measure::{Failure, Scale};
+use crate::table::Line;
+
+/// One case: its name on the command line, what it measures, and the measurement.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) run: fn(Scale) -> Result<Vec<Line>, Failure>,
+}
+
+/// In the order of the table.
+pub(crate) const ALL: &[Case] = &[
+    Case {
+        name: "memory-mutate",
+        what: "a fenced mutation beside a bare sharded map; one thread and two",
+        run: memory_mutate::run,
+    },
+    Case {
+        name: "memory-bytes",
+        what: "what a held row takes in memory",
+        run: memory_bytes::run,
+    },
+    Case {
+        name: "memory-held",
+        what: "what it costs to hold a hundred thousand leases",
+        run: memory_held::run,
+    },
+    Case {
+        name: "sqlite-write",
+        what: "a fenced register write beside a bare commit; one caller and 64",
+        run: sqlite_writes::run,
+    },
+];
+
+/// What another process of a case does.
+pub(crate) fn play(role: &[String]) -> Result<(), Failure> {
+    Err(format!("no such role: {role:?}").into())
+}
