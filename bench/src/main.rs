@@ -6,6 +6,7 @@
 //! | `cases/` | one file for each thing that is measured |
 //! | `bare.rs` | what Aster is measured beside |
 //! | `measure.rs` | interleaved rounds, median and spread; the clocks |
+//! | `machine.rs` | what it was measured on |
 //! | `table.rs` | the lines of the result |
 //! | `leases.rs` | grants and ids for the cases |
 //! | `bytes.rs` | a program of its own, whose allocator counts |
@@ -18,6 +19,7 @@
 mod bare;
 mod cases;
 mod leases;
+mod machine;
 mod measure;
 mod table;
 
@@ -71,6 +73,7 @@ fn run(scale: Scale, names: &[&String]) -> Result<(), Failure> {
             lines.extend((case.run)(scale)?);
         }
     }
+    println!("`cargo xtask bench` on {}:\n", machine::describe());
     print!("{}", table::markdown(&lines));
     Ok(())
 }
