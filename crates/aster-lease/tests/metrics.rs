@@ -11,7 +11,11 @@ fn look() {
     let _waiter = metrics.waiter();
     metrics.claim_lapsed();
     metrics.rejected(&aster_lease::FenceRejection::NotHeld);
-    metrics.transition("acquire", &Ok(aster_lease::TransitionOutcome::Renewed), metrics.timer());
+    metrics.transition(
+        "acquire",
+        &Ok(aster_lease::TransitionOutcome::Renewed),
+        metrics.timer(),
+    );
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     println!("{text}");

@@ -19,6 +19,17 @@ const SECONDS_FACTOR: f64 = 4.0;
 /// Those of a batch: 1 to 4096 renewals.
 const BATCH_BUCKETS: u16 = 13;
 
+/// The reasons of rejections. They are there from the start, so that the first one is an increase.
+const REJECTIONS: [&str; 7] = [
+    "wrong_authority",
+    "wrong_resource",
+    "stale_epoch",
+    "future_epoch",
+    "not_held",
+    "not_holder",
+    "reentrant",
+];
+
 /// Labels as pairs of static words: a name of a resource cannot become one by mistake.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -56,6 +67,9 @@ impl Families {
             renewals: Family::default(),
             renewal_batch_size: buckets(1.0, 2.0, BATCH_BUCKETS),
         };
+        for reason in REJECTIONS {
+            drop(families.rejections.get_or_create(&[("reason", reason)]));
+        }
         families.register_store(registry);
         families.register_engine(registry);
         families

@@ -11,6 +11,10 @@
 #[cfg(feature = "metrics")]
 mod families;
 
+/// The library in whose registry everything is counted, in the version that is meant.
+#[cfg(feature = "metrics")]
+pub use prometheus_client;
+
 use std::fmt;
 #[cfg(feature = "metrics")]
 use std::sync::Arc;
