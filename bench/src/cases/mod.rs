@@ -1,9 +1,13 @@
 //! One file for each thing that is measured.
 
+mod expiries;
+mod hand_over;
 mod memory_bytes;
 mod memory_held;
 mod memory_mutate;
 mod sqlite_writes;
+
+use std::path::Path;
 
 use crate::measure::{Failure, Scale};
 use crate::table::Line;
@@ -37,9 +41,22 @@ pub(crate) const ALL: &[Case] = &[
         what: "a fenced register write beside a bare commit; one caller and 64",
         run: sqlite_writes::run,
     },
+    Case {
+        name: "hand-over",
+        what: "from a release to a usable fence of the next waiter",
+        run: hand_over::run,
+    },
+    Case {
+        name: "expiries",
+        what: "a million leases that expire at the same instant, and what others feel",
+        run: expiries::run,
+    },
 ];
 
 /// What another process of a case does.
 pub(crate) fn play(role: &[String]) -> Result<(), Failure> {
-    Err(format!("no such role: {role:?}").into())
+    match role {
+        [role, file] if role == hand_over::ROLE => hand_over::play(Path::new(file)),
+        _ => Err(format!("no such role: {role:?}").into()),
+    }
 }

@@ -1,0 +1,226 @@
+//! A great many leases that expire at the same instant, each with one who waits for it: how late the
+//! last of them is granted, and what others feel meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use aster_lease::{
+    Fence, LeaseOp, LeaseSerializer, MemorySerializer, Principal, Ttl, WaitOutcome, WaitRequest,
+};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::leases::{TTL_LONG_MS, grant, grant_id, name};
+use crate::measure::{Failure, Pair, Scale, Spread, now, percentile};
+use crate::table::{Goal, Line};
+
+const CASE: &str = "expiries";
+/// How long before the instant everything has to be ready: so long others are watched in peace.
+const QUIET: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 5;
+/// Others act this often.
+const OTHERS_EVERY: Duration = Duration::from_millis(1);
+const OTHERS_PART: f64 = 0.99;
+
+pub(super) fn run(scale: Scale) -> Result<Vec<Line>, Failure> {
+    let leases = scale.pick(1_000_000, 2_000);
+    let ahead = scale.pick(Duration::from_secs(40), Duration::from_secs(4));
+    let mut rounds = Vec::new();
+    for _ in 0..scale.pick(ROUNDS, 1) {
+        let runtime = Runtime::new()?;
+        rounds.push(runtime.block_on(round(leases, ahead))?);
+    }
+    let all = |value: fn(&Round) -> f64| Spread::of(rounds.iter().map(value).collect());
+    let beside = |during: fn(&Round) -> f64, before: fn(&Round) -> f64| Pair {
+        ours: all(during),
+        bare: all(before),
+        ratio: Spread::of(rounds.iter().map(|it| during(it) / before(it)).collect()),
+    };
+    let last = format!("{leases} leases expire at one instant: the last waiter has its grant after");
+    Ok(vec![
+        Line::alone(CASE, last, "ms", all(|it| it.last_ms), Goal::None),
+        Line::pair(
+            CASE,
+            "others meanwhile: acquire and release of a free resource, p99; beside: just before",
+            "µs",
+            beside(|it| it.transitions.1, |it| it.transitions.0),
+            Goal::None,
+        ),
+        Line::pair(
+            CASE,
+            "others meanwhile: a fenced mutation, p99; beside: just before",
+            "µs",
+            beside(|it| it.writes.1, |it| it.writes.0),
+            Goal::None,
+        ),
+    ])
+}
+
+/// What one round found; of others before the instant and after it, in microseconds.
+struct Round {
+    last_ms: f64,
+    transitions: (f64, f64),
+    writes: (f64, f64),
+}
+
+async fn round(leases: usize, ahead: Duration) -> Result<Round, Failure> {
+    let store = MemorySerializer::new();
+    let instant = now() + ahead;
+    for index in 0..leases {
+        let left = instant.saturating_duration_since(now());
+        let ttl_ms = u64::try_from(left.as_millis())?;
+        grant(&store, &name(index), "worker-a", ttl_ms).await?;
+    }
+    let mut waiters = JoinSet::new();
+    let runtime = tokio::runtime::Handle::current();
+    for index in 0..leases {
+        let store = store.clone();
+        waiters.spawn_on(async move { granted(&store, &name(index)).await }, &runtime);
+    }
+    // The last one that was spawned stands in its queue soon; all before it do.
+    while store.queue(&name(leases - 1)).await?.is_empty() {
+        tokio::time::sleep(OTHERS_EVERY).await;
+    }
+    if now() + QUIET > instant {
+        return Err("this machine is too slow to make ready in time".into());
+    }
+    tokio::time::sleep_until((instant - QUIET).into()).await;
+    let others = Others::start(&store, instant).await?;
+    let mut last = instant;
+    while let Some(waited) = waiters.join_next().await {
+        last = last.max(waited??);
+    }
+    let (transitions, writes) = others.finish().await?;
+    Ok(Round {
+        last_ms: last.saturating_duration_since(instant).as_secs_f64() * 1e3,
+        transitions,
+        writes,
+    })
+}
+
+/// Waits for one lease to expire; answers when it was granted.
+async fn granted(store: &MemorySerializer, resource: &str) -> Result<Instant, Failure> {
+    let request = WaitRequest {
+        candidate: Principal::new("worker-b")?,
+        ttl: Ttl::from_millis(TTL_LONG_MS)?,
+        grant_id: grant_id(),
+        wait: Duration::from_secs(600),
+    };
+    match store.acquire_wait(resource, request).await? {
+        WaitOutcome::Granted { .. } => Ok(now()),
+        other => Err(format!("{other:?} to one who waited for {resource}").into()),
+    }
+}
+
+/// Those who have nothing to do with the expired leases: a task that acquires and releases, and a
+/// thread that writes.
+struct Others {
+    stop: Arc<AtomicBool>,
+    transitions: tokio::task::JoinHandle<Result<Samples, Failure>>,
+    writes: std::thread::JoinHandle<Result<Samples, Failure>>,
+}
+
+impl Others {
+    async fn start(store: &MemorySerializer, instant: Instant) -> Result<Self, Failure> {
+        let fence = grant(store, "others/written", "worker-c", TTL_LONG_MS).await?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let transitions = {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::runtime::Handle::current()
+                .spawn(async move { acquire_and_release(&store, &stop, instant).await })
+        };
+        let writes = {
+            let (store, stop) = (store.clone(), stop.clone());
+            std::thread::Builder::new()
+                .name("others".to_owned())
+                .spawn(move || write(&store, &fence, &stop, instant))?
+        };
+        Ok(Self {
+            stop,
+            transitions,
+            writes,
+        })
+    }
+
+    async fn finish(self) -> Result<((f64, f64), (f64, f64)), Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        let transitions = self.transitions.await??.parts()?;
+        let writes = self.writes.join().map_err(|_| "a writer panicked")??;
+        Ok((transitions, writes.parts()?))
+    }
+}
+
+async fn acquire_and_release(
+    store: &MemorySerializer,
+    stop: &AtomicBool,
+    instant: Instant,
+) -> Result<Samples, Failure> {
+    let mut samples = Samples::new(instant);
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(OTHERS_EVERY).await;
+        let started = now();
+        let fence = grant(store, "others/acquired", "worker-c", TTL_LONG_MS).await?;
+        let release = LeaseOp::Release {
+            holder: fence.holder.clone(),
+            epoch: fence.epoch,
+        };
+        store.transition("others/acquired", release).await?;
+        samples.add(started);
+    }
+    Ok(samples)
+}
+
+fn write(
+    store: &MemorySerializer,
+    fence: &Fence,
+    stop: &AtomicBool,
+    instant: Instant,
+) -> Result<Samples, Failure> {
+    let mut samples = Samples::new(instant);
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(OTHERS_EVERY);
+        let started = now();
+        store.mutate_fenced(fence, "worker-c", || ())?;
+        samples.add(started);
+    }
+    Ok(samples)
+}
+
+/// Microseconds before and after the instant.
+struct Samples {
+    instant: Instant,
+    before: Vec<f64>,
+    after: Vec<f64>,
+}
+
+impl Samples {
+    fn new(instant: Instant) -> Self {
+        Self {
+            instant,
+            before: Vec::new(),
+            after: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, started: Instant) {
+        let took = started.elapsed().as_secs_f64() * 1e6;
+        if started < self.instant {
+            self.before.push(took);
+        } else {
+            self.after.push(took);
+        }
+    }
+
+    fn parts(mut self) -> Result<(f64, f64), Failure> {
+        if self.before.is_empty() || self.after.is_empty() {
+            return Err("others did nothing before or after the instant".into());
+        }
+        self.before.sort_by(f64::total_cmp);
+        self.after.sort_by(f64::total_cmp);
+        Ok((
+            percentile(&self.before, OTHERS_PART),
+            percentile(&self.after, OTHERS_PART),
+        ))
+    }
+}
