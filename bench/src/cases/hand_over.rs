@@ -6,9 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aster_lease::{
-    AcquireOutcome, LeaseHandle, LeaseOptions, LeaseSerializer, MemorySerializer,
-};
+use aster_lease::{AcquireOutcome, LeaseHandle, LeaseOptions, LeaseSerializer, MemorySerializer};
 use aster_sqlite::SqliteSerializer;
 use tokio::runtime::Runtime;
 
@@ -147,7 +145,10 @@ impl Other {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let output = child.stdout.take().ok_or("no output of the other process")?;
+        let output = child
+            .stdout
+            .take()
+            .ok_or("no output of the other process")?;
         Ok(Self {
             input: child.stdin.take(),
             output: BufReader::new(output),
