@@ -97,7 +97,7 @@ pub struct MemoryOptions {
     /// How many free rows are remembered at most; beyond it the oldest are dropped earlier, behind
     /// the epoch floor. Bounds the memory that a million one-time names take.
     pub idle_rows_max: usize,
-    /// How many audit records are kept; the oldest are dropped.
+    /// How many audit records are kept, a quarter of them rejections at most; the oldest are dropped.
     pub audit_records_max: usize,
     /// How long a grant that was waited for lasts until its first renewal, or the ttl if that is
     /// shorter; [`CLAIM_TIME`] by default, and never less than [`CLAIM_TIME_MIN`].
