@@ -19,7 +19,20 @@ const SECONDS_FACTOR: f64 = 4.0;
 /// Those of a batch: 1 to 4096 renewals.
 const BATCH_BUCKETS: u16 = 13;
 
-/// The reasons of rejections. They are there from the start, so that the first one is an increase.
+/// The labels that are there from the start, so that the first event is seen as an increase.
+const HAND_OVERS: [&str; 2] = ["freed", "expired"];
+const RENEWALS: [&str; 3] = ["ok", "retried", "denied"];
+const ENDED: [&str; 9] = [
+    "released",
+    "dropped",
+    "superseded",
+    "revoked",
+    "expired",
+    "unauthorized",
+    "unreachable",
+    "store_refused",
+    "runtime_stopped",
+];
 const REJECTIONS: [&str; 7] = [
     "wrong_authority",
     "wrong_resource",
@@ -67,9 +80,10 @@ impl Families {
             renewals: Family::default(),
             renewal_batch_size: buckets(1.0, 2.0, BATCH_BUCKETS),
         };
-        for reason in REJECTIONS {
-            drop(families.rejections.get_or_create(&[("reason", reason)]));
-        }
+        start_at_zero(&families.rejections, "reason", &REJECTIONS);
+        start_at_zero(&families.hand_overs, "cause", &HAND_OVERS);
+        start_at_zero(&families.leases_ended, "reason", &ENDED);
+        start_at_zero(&families.renewals, "result", &RENEWALS);
         families.register_store(registry);
         families.register_engine(registry);
         families
@@ -79,7 +93,7 @@ impl Families {
         let aster = registry.sub_registry_with_prefix("aster");
         aster.register(
             "transitions",
-            "Operations that a store answered, by operation, outcome and reason",
+            "Operations and register writes that a store answered, by outcome and reason",
             self.transitions.clone(),
         );
         aster.register_with_unit(
@@ -111,12 +125,12 @@ impl Families {
         );
         aster.register(
             "hand_overs",
-            "Grants to the first of a queue, by what freed the resource",
+            "Grants to the first of a queue, by why the resource could be had",
             self.hand_overs.clone(),
         );
         aster.register(
             "claims_lapsed",
-            "Grants to one who had waited that were not claimed in time",
+            "Grants to one who had waited that went to somebody else because nobody claimed them",
             self.claims_lapsed.clone(),
         );
     }
@@ -202,6 +216,16 @@ impl Families {
         self.transitions
             .get_or_create(&[("op", op), ("outcome", outcome), ("reason", reason)])
             .inc();
+    }
+}
+
+fn start_at_zero(
+    family: &Family<Labels<1>, Counter>,
+    label: &'static str,
+    values: &[&'static str],
+) {
+    for value in values {
+        drop(family.get_or_create(&[(label, *value)]));
     }
 }
 

@@ -24,6 +24,7 @@ use aster_core::{FenceRejection, TransitionOutcome};
 
 use crate::error::SerializerError;
 use crate::handle::EndedReason;
+use crate::registers::RegisterError;
 use crate::waiting::WaitOutcome;
 
 /// Where a store and the engine count what happens. Cheap to clone; all clones count together.
@@ -46,28 +47,22 @@ pub struct Timer {
     started: Option<Instant>,
 }
 
-/// What freed a resource that was handed over to the first of its queue.
+/// Why a resource could be handed over to the first of its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HandOver {
-    /// Its holder released it, with or without a value.
-    Release,
-    /// An operator revoked it.
-    Revoke,
-    /// A grant that nobody wanted any more was given back.
-    Cancel,
+    /// It was released, revoked or cancelled.
+    Freed,
     /// Nobody renewed it, or nobody claimed it.
-    Expiry,
+    Expired,
 }
 
 impl HandOver {
-    /// `release`, `revoke`, `cancel` or `expiry`.
+    /// `freed` or `expired`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            HandOver::Release => "release",
-            HandOver::Revoke => "revoke",
-            HandOver::Cancel => "cancel",
-            HandOver::Expiry => "expiry",
+            HandOver::Freed => "freed",
+            HandOver::Expired => "expired",
         }
     }
 }
@@ -139,6 +134,22 @@ impl Metrics {
         self.record(|| Event::Transition {
             op,
             answer: Answer::of(answer),
+            took: timer.elapsed(),
+        });
+    }
+
+    /// A store answered a register write; `op` is `register_write` or `release_with_value`.
+    ///
+    /// A rejected one is told to [`rejected`](Self::rejected) as well, where every protected write is.
+    pub fn written(&self, op: &'static str, answer: &Result<u64, RegisterError>, timer: Timer) {
+        self.record(|| Event::Transition {
+            op,
+            answer: match answer {
+                Ok(_) => Answer::Ok,
+                Err(RegisterError::Rejected(_)) => Answer::Denied("rejected"),
+                Err(RegisterError::Conflict { .. }) => Answer::Denied("conflict"),
+                Err(RegisterError::Store(error)) => Answer::Error(error.kind().name()),
+            },
             took: timer.elapsed(),
         });
     }
