@@ -85,6 +85,9 @@ impl SqliteSerializer {
     {
         let shared = &*self.inner.shared;
         let writer = writer.writer();
+        let _span =
+            tracing::trace_span!("protected_write", resource = %fence.resource, epoch = fence.epoch)
+                .entered();
         shared.refuse_inside()?;
         self.first_check(fence, writer)?;
         let bound = shared.options.busy_bound;
@@ -165,6 +168,7 @@ impl SqliteSerializer {
         shared
             .suspects
             .refused(&fence.resource, writer, fence.epoch);
+        shared.options.metrics.rejected(&rejection);
         let now_ns = shared.now_ns();
         let is_new =
             shared

@@ -58,7 +58,11 @@ impl Registers for SqliteSerializer {
             value,
             write_id,
         };
-        self.write(fence, writer, write, false).await
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let answer = self.write(fence, writer, write, false).await;
+        metrics.written("register_write", &answer, timer);
+        answer
     }
 
     async fn compare_and_set(
@@ -87,7 +91,11 @@ impl Registers for SqliteSerializer {
             value,
             write_id,
         };
-        self.write(fence, writer, write, true).await
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let answer = self.write(fence, writer, write, true).await;
+        metrics.written("release_with_value", &answer, timer);
+        answer
     }
 }
 

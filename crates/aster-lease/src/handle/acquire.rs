@@ -17,6 +17,7 @@ use super::wish::{Undo, Wish};
 use crate::clock::Clock;
 use crate::entropy::{self, Entropy, SystemEntropy};
 use crate::error::{LeaseError, SerializerError};
+use crate::metrics::Metrics;
 use crate::serializer::LeaseSerializer;
 
 /// Attempts go on for as long as a grant would be usable, but not shorter and not longer than these.
@@ -38,6 +39,7 @@ pub struct LeaseBuilder {
     source: Source,
     clock: Option<Arc<dyn Clock>>,
     entropy: Arc<dyn Entropy>,
+    metrics: Option<Metrics>,
     resource: String,
     holder: String,
     options: LeaseOptions,
@@ -64,6 +66,7 @@ impl LeaseBuilder {
             source: Source::new(serializer),
             clock: None,
             entropy: Arc::new(SystemEntropy),
+            metrics: None,
             resource: resource.to_owned(),
             holder: holder.to_owned(),
             options: LeaseOptions::default(),
@@ -87,6 +90,13 @@ impl LeaseBuilder {
     /// Where grant ids and jitter come from.
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.entropy = entropy;
+        self
+    }
+
+    /// Where the lease and its renewals are counted; by default where the serializer
+    /// [counts](LeaseSerializer::metrics).
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
         self
     }
 
@@ -134,9 +144,10 @@ impl LeaseBuilder {
             Some(grant_id) => grant_id,
             None => entropy::grant_id(&*self.entropy)?,
         };
+        let metrics = self.metrics.unwrap_or_else(|| self.source.metrics());
         let schedule = Schedule::shared(self.source, self.clock, &runtime);
         let wish = Wish {
-            parts: schedule.parts(self.entropy),
+            parts: schedule.parts(self.entropy, metrics),
             timing,
             resource,
             candidate,

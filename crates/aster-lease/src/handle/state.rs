@@ -122,6 +122,7 @@ impl Shared {
             epoch_over: false,
         };
         let (status, _) = watch::channel(LeaseStatus::Held);
+        parts.metrics.lease_held();
         Self {
             parts,
             timing,
@@ -209,6 +210,7 @@ impl Shared {
         drop(state);
         let status = status_of(reason);
         tracing::debug!(fence = %self.fence, ?status, %reason, "lease ended");
+        self.parts.metrics.lease_ended(reason);
         self.status.send_replace(status);
     }
 
