@@ -1,4 +1,5 @@
 //! The memory store's audit trail stays bounded and keeps what matters.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use aster_lease::{
     AuditEvent, AuditLog, AuditQuery, AuditRecord, Fence, GrantId, LeaseOp, LeaseSerializer,

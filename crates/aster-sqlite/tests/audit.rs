@@ -1,6 +1,12 @@
 //! The audit trail of the SQLite store stays bounded. That repeated rejections are counted in one
 //! record is shown in `stale_writers.rs`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails, and it owns its threads"
+)]
+
 mod support;
 
 use aster_lease::{AuditLog, AuditQuery};
