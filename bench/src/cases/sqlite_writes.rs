@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aster_lease::{ExpectedRevision, Fence, Registers};
 use aster_sqlite::SqliteSerializer;
@@ -49,26 +50,18 @@ fn one(
     fence: &Fence,
     bare: &Bare,
 ) -> Result<Line, Failure> {
-    let writes = scale.pick(2_000, 20);
+    let span = span(scale);
     let pair = pairs(
         scale,
         || {
             let started = now();
-            runtime.block_on(async {
-                for _ in 0..writes {
-                    store
-                        .compare_and_set(fence, WRITER, ExpectedRevision::Any, VALUE.to_vec())
-                        .await?;
-                }
-                Ok::<_, Failure>(nanos_each(started.elapsed(), writes) / 1e3)
-            })
+            let writes = runtime.block_on(write_for(store, fence, span))?;
+            Ok(nanos_each(started.elapsed(), writes) / 1e3)
         },
         || {
             let started = now();
-            for _ in 0..writes {
-                bare.commit(1)?;
-            }
-            Ok(nanos_each(started.elapsed(), writes) / 1e3)
+            let commits = bare.commit_for(span, 1)?;
+            Ok(nanos_each(started.elapsed(), commits) / 1e3)
         },
     )?;
     let what = "one fenced register write of 100 B; beside: a commit of one row, WAL and FULL";
@@ -83,8 +76,7 @@ fn many(
     fences: &[Fence],
     bare: &Bare,
 ) -> Result<Line, Failure> {
-    let each = scale.pick(500, 5);
-    let all = each * CALLERS;
+    let span = span(scale);
     let rate = |nanos: f64| 1e6 / nanos;
     let pair = pairs(
         scale,
@@ -94,38 +86,49 @@ fn many(
                 let mut callers = Vec::with_capacity(fences.len());
                 for fence in fences {
                     let (store, fence) = (store.clone(), fence.clone());
-                    callers.push(runtime.spawn(async move {
-                        for _ in 0..each {
-                            store
-                                .compare_and_set(
-                                    &fence,
-                                    WRITER,
-                                    ExpectedRevision::Any,
-                                    VALUE.to_vec(),
-                                )
-                                .await?;
-                        }
-                        Ok::<_, Failure>(())
-                    }));
+                    let write = async move { write_for(&store, &fence, span).await };
+                    callers.push(runtime.spawn(write));
                 }
+                let mut writes = 0;
                 for caller in callers {
-                    caller.await??;
+                    writes += caller.await??;
                 }
-                Ok::<_, Failure>(rate(nanos_each(started.elapsed(), all)))
+                Ok::<_, Failure>(rate(nanos_each(started.elapsed(), writes)))
             })
         },
         || {
             let started = now();
-            for _ in 0..each {
-                bare.commit(CALLERS)?;
-            }
-            Ok(rate(nanos_each(started.elapsed(), all)))
+            let rows = bare.commit_for(span, CALLERS)? * CALLERS;
+            Ok(rate(nanos_each(started.elapsed(), rows)))
         },
     )?;
     let what = format!(
         "register writes of {CALLERS} callers at once; beside: commits of {CALLERS} rows each"
     );
     Ok(Line::pair(CASE, what, "k/s", pair, Goal::AtLeast(MANY_MIN)))
+}
+
+/// How long one measurement takes: a count of writes would take for ever on a slow disk.
+fn span(scale: Scale) -> Duration {
+    scale.pick(Duration::from_millis(500), Duration::from_millis(50))
+}
+
+/// Writes one after the other for `span`; answers how many.
+async fn write_for(
+    store: &SqliteSerializer,
+    fence: &Fence,
+    span: Duration,
+) -> Result<usize, Failure> {
+    let started = now();
+    let mut writes = 0;
+    while writes == 0 || started.elapsed() < span {
+        let any = ExpectedRevision::Any;
+        store
+            .compare_and_set(fence, WRITER, any, VALUE.to_vec())
+            .await?;
+        writes += 1;
+    }
+    Ok(writes)
 }
 
 /// A table of values in a file of its own, as durable as the store.
@@ -149,6 +152,17 @@ impl Bare {
             )?;
         }
         Ok(Self { connection })
+    }
+
+    /// Commits one after the other for `span`; answers how many.
+    fn commit_for(&self, span: Duration, rows: usize) -> Result<usize, Failure> {
+        let started = now();
+        let mut commits = 0;
+        while commits == 0 || started.elapsed() < span {
+            self.commit(rows)?;
+            commits += 1;
+        }
+        Ok(commits)
     }
 
     /// One commit that changes `rows` rows.
