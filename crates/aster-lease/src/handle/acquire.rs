@@ -9,6 +9,7 @@ use aster_core::{
     TransitionOutcome,
 };
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use super::LeaseHandle;
 use super::options::LeaseOptions;
@@ -158,7 +159,17 @@ impl LeaseBuilder {
 }
 
 impl Undo {
-    pub(super) async fn acquire(mut self) -> Result<AcquireOutcome, LeaseError> {
+    pub(super) async fn acquire(self) -> Result<AcquireOutcome, LeaseError> {
+        let Wish {
+            resource,
+            candidate,
+            ..
+        } = &self.wish;
+        let span = tracing::debug_span!("acquire", %resource, holder = %candidate);
+        self.ask().instrument(span).await
+    }
+
+    async fn ask(mut self) -> Result<AcquireOutcome, LeaseError> {
         let wish = &self.wish;
         let parts = &wish.parts;
         let attempt_max = wish.attempt_max();

@@ -45,8 +45,8 @@ use crate::audit::{AuditEvent, AuditRecord};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{self, Entropy, EntropyError, SystemEntropy};
 use crate::error::FencedError;
-use crate::waiting::{CLAIM_TIME, WAITERS_MAX};
 use crate::metrics::Metrics;
+use crate::waiting::{CLAIM_TIME, WAITERS_MAX};
 use crate::writer::Writer;
 
 use audit::AuditRing;
@@ -314,6 +314,7 @@ impl MemorySerializer {
         W: Writer + ?Sized,
     {
         let writer = writer.writer();
+        let _span = protected_write(fence).entered();
         let key = self.key(&fence.resource);
         let authority = self.inner.authority;
         match self.shard(key).enter(authority, fence, key.hash, writer) {
@@ -370,6 +371,13 @@ impl MemorySerializer {
         if after.records.is_empty() {
             return;
         }
+        let metrics = &self.inner.options.metrics;
+        for hand_over in after.hand_overs.drain(..) {
+            metrics.handed_over(hand_over);
+        }
+        for _ in 0..std::mem::take(&mut after.claims_lapsed) {
+            metrics.claim_lapsed();
+        }
         let at_unix_ms = self.inner.options.clock.unix_ms();
         let mut ring = self
             .inner
@@ -422,6 +430,7 @@ impl MemorySerializer {
         rejection: &FenceRejection,
         current: u64,
     ) {
+        self.inner.options.metrics.rejected(rejection);
         if crate::error::rejection_kind(rejection) == ErrorKind::Report {
             self.note_future_epoch(fence, writer, current);
         }
@@ -474,6 +483,11 @@ impl MemorySerializer {
             ..record
         });
     }
+}
+
+/// What a protected write is followed by in `tracing`.
+fn protected_write(fence: &Fence) -> tracing::Span {
+    tracing::trace_span!("protected_write", resource = %fence.resource, epoch = fence.epoch)
 }
 
 impl Default for MemorySerializer {
