@@ -1,25 +1,29 @@
 //! What Aster is measured beside: the least that somebody would write who needs no lease.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use aster_lease::{Fence, Principal, ResourceName};
+use aster_lease::Fence;
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
 
-/// As many locks as the memory store has.
+/// As many locks as the memory store has, chosen by other bits than those that its tables use.
 const SHARDS: usize = 64;
+const SHARD_SHIFT: u32 = 40;
 
-/// A map behind locks that share no cache line, as the memory store's do not.
+/// A map behind a lock that shares no cache line with another, as in the memory store.
 #[repr(align(128))]
 #[derive(Default)]
-struct Shard(Mutex<HashMap<ResourceName, Row>>);
+struct Shard(Mutex<HashTable<Row>>);
 
 struct Row {
+    name: Box<str>,
     epoch: u64,
-    holder: Principal,
+    holder: Box<str>,
 }
 
-/// A sharded map of epochs and holders: look up, compare, run the closure, all under the lock.
+/// A sharded map of epochs and holders, with the mutex, the table and the hash of the memory store: look
+/// up, compare, run the closure, all under the lock.
 pub(crate) struct BareMap {
     hasher: RandomState,
     shards: Vec<Shard>,
@@ -28,26 +32,35 @@ pub(crate) struct BareMap {
 impl BareMap {
     pub(crate) fn new() -> Self {
         Self {
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
         }
     }
 
-    fn shard(&self, resource: &ResourceName) -> &Mutex<HashMap<ResourceName, Row>> {
-        let hash = self.hasher.hash_one(resource.as_str());
-        &self.shards[(hash % SHARDS as u64) as usize].0
+    fn hash(&self, name: &str) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        state.write(name.as_bytes());
+        state.finish()
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the low bits are what is wanted"
+    )]
+    fn lock(&self, hash: u64) -> MutexGuard<'_, HashTable<Row>> {
+        let shard = &self.shards[(hash >> SHARD_SHIFT) as usize % SHARDS];
+        shard.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn insert(&self, fence: &Fence) {
         let row = Row {
+            name: fence.resource.as_str().into(),
             epoch: fence.epoch,
-            holder: fence.holder.clone(),
+            holder: fence.holder.as_str().into(),
         };
-        let mut rows = self
-            .shard(&fence.resource)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        rows.insert(fence.resource.clone(), row);
+        let hash = self.hash(&row.name);
+        self.lock(hash)
+            .insert_unique(hash, row, |row| self.hash(&row.name));
     }
 
     pub(crate) fn mutate<R>(
@@ -56,13 +69,9 @@ impl BareMap {
         writer: &str,
         operation: impl FnOnce() -> R,
     ) -> Option<R> {
-        let rows = self
-            .shard(&fence.resource)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let row = rows.get(&fence.resource)?;
-        let owned =
-            row.epoch == fence.epoch && row.holder.as_str() == writer && fence.holder == row.holder;
-        owned.then(operation)
+        let hash = self.hash(&fence.resource);
+        let rows = self.lock(hash);
+        let row = rows.find(hash, |row| *row.name == *fence.resource)?;
+        (row.epoch == fence.epoch && *row.holder == *writer).then(operation)
     }
 }

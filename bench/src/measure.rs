@@ -66,14 +66,14 @@ pub(crate) struct Pair {
 
 /// A B A B …, after one round that does not count.
 pub(crate) fn pairs(
-    scale: Scale,
+    rounds: usize,
     mut ours: impl FnMut() -> Result<f64, Failure>,
     mut bare: impl FnMut() -> Result<f64, Failure>,
 ) -> Result<Pair, Failure> {
     ours()?;
     bare()?;
     let (mut ours_all, mut bare_all, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..scale.rounds() {
+    for _ in 0..rounds {
         let (ours, bare) = (ours()?, bare()?);
         ours_all.push(ours);
         bare_all.push(bare);

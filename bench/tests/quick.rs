@@ -1,6 +1,7 @@
 //! Every case runs. How fast is not asked: the machine may be busy.
 #![allow(
     clippy::print_stderr,
+    clippy::unwrap_used,
     reason = "what the cases said belongs to a failure"
 )]
 

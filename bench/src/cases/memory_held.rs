@@ -23,10 +23,11 @@ pub(super) fn run(scale: Scale) -> Result<Vec<Line>, Failure> {
 
 async fn hold(scale: Scale) -> Result<Vec<Line>, Failure> {
     let count = scale.pick(100_000, 1_000);
+    let ttl = scale.pick(TTL, Duration::from_secs(1));
     let store = Arc::new(MemorySerializer::new());
     let mut handles = Vec::with_capacity(count);
     for index in 0..count {
-        let options = LeaseOptions::with_ttl(scale.pick(TTL, Duration::from_secs(1)));
+        let options = LeaseOptions::with_ttl(ttl);
         let acquired =
             LeaseHandle::acquire(store.clone(), &name(index), "worker-a", options).await?;
         match acquired {
@@ -50,7 +51,8 @@ async fn hold(scale: Scale) -> Result<Vec<Line>, Failure> {
     if lost > 0 {
         return Err(format!("{lost} of {count} leases were lost").into());
     }
-    let what = format!("{count} held leases, ttl 30 s: processor time in windows of 20 s");
+    let what =
+        format!("{count} held leases, ttl {ttl:?}: processor time, in windows of {window:?}");
     let spread = Spread::of(shares);
     let goal = Goal::AtMost(SHARE_MAX);
     Ok(vec![Line::alone(

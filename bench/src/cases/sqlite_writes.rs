@@ -52,7 +52,7 @@ fn one(
 ) -> Result<Line, Failure> {
     let span = span(scale);
     let pair = pairs(
-        scale,
+        scale.rounds(),
         || {
             let started = now();
             let writes = runtime.block_on(write_for(store, fence, span))?;
@@ -79,7 +79,7 @@ fn many(
     let span = span(scale);
     let rate = |nanos: f64| 1e6 / nanos;
     let pair = pairs(
-        scale,
+        scale.rounds(),
         || {
             let started = now();
             runtime.block_on(async {
