@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aster_lease::Fence;
-use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 /// As many locks as the memory store has, chosen by other bits than those that its tables use.
@@ -22,17 +21,17 @@ struct Row {
     holder: Box<str>,
 }
 
-/// A sharded map of epochs and holders, with the mutex, the table and the hash of the memory store: look
-/// up, compare, run the closure, all under the lock.
-pub(crate) struct BareMap {
-    hasher: RandomState,
+/// A sharded map of epochs and holders with the mutex and the table of the memory store, and a hash of
+/// choice: look up, compare, run the closure, all under the lock.
+pub(crate) struct BareMap<S> {
+    hasher: S,
     shards: Vec<Shard>,
 }
 
-impl BareMap {
+impl<S: BuildHasher + Default> BareMap<S> {
     pub(crate) fn new() -> Self {
         Self {
-            hasher: RandomState::default(),
+            hasher: S::default(),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
         }
     }

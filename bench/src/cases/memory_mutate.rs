@@ -1,6 +1,7 @@
 //! A fenced mutation of the memory store beside a bare sharded map.
 
 use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::sync::Barrier;
 
@@ -8,7 +9,7 @@ use aster_lease::{Fence, MemorySerializer};
 use tokio::runtime::Runtime;
 
 use crate::bare::BareMap;
-use crate::leases::{TTL_LONG_MS, copy, grant, name, shuffled};
+use crate::leases::{TTL_LONG_MS, grant, name, shuffled};
 use crate::measure::{Failure, Pair, Scale, Spread, nanos_each, now, pairs};
 use crate::table::{Goal, Line};
 
@@ -28,63 +29,83 @@ pub(super) fn run(scale: Scale) -> Result<Vec<Line>, Failure> {
     let steps = scale.pick(100_000, 10_000);
     let mut lines = Vec::new();
     for rows in [&few, &many] {
-        // Each takes up where the other has stopped, so that neither finds in a cache what was just used.
-        let start = Cell::new(0);
-        let next = || {
-            let (before, after) = rows.fences.split_at(start.get());
-            start.set((start.get() + steps) % rows.fences.len());
-            after.iter().chain(before)
-        };
-        let pair = pairs(
-            scale.pick(ROUNDS, 1),
-            || time(next(), steps, |fence, step| rows.ours(fence, step)),
-            || time(next(), steps, |fence, step| rows.bare(fence, step)),
-        )?;
         let what = format!("one fenced mutation, {} rows", rows.fences.len());
-        lines.push(Line::pair(CASE, what, "ns", pair, Goal::AtMost(RATIO_MAX)));
+        let with_default = format!("{what}; beside: with the default hash of std");
+        lines.push(beside(scale, rows, &rows.bare, steps, what)?);
+        lines.push(beside(
+            scale,
+            rows,
+            &rows.bare_default,
+            steps,
+            with_default,
+        )?);
     }
     lines.push(together(scale, &few, steps)?);
     Ok(lines)
 }
 
-/// The same rows in the store and in the bare map, and their fences in an order without a pattern.
+fn beside<S: BuildHasher + Default>(
+    scale: Scale,
+    rows: &Rows,
+    bare: &BareMap<S>,
+    steps: usize,
+    what: String,
+) -> Result<Line, Failure> {
+    // Each takes up where the other has stopped, so that neither finds in a cache what was just used.
+    let start = Cell::new(0);
+    let next = || {
+        let (before, after) = rows.fences.split_at(start.get());
+        start.set((start.get() + steps) % rows.fences.len());
+        after.iter().chain(before)
+    };
+    let add = |step: &mut u64| *step = black_box(*step).wrapping_add(1);
+    let pair = pairs(
+        scale.pick(ROUNDS, 1),
+        || time(next(), steps, |fence, step| rows.write(fence, step)),
+        || {
+            time(next(), steps, |fence, step| {
+                bare.mutate(fence, WRITER, || add(step)).is_some()
+            })
+        },
+    )?;
+    Ok(Line::pair(CASE, what, "ns", pair, Goal::AtMost(RATIO_MAX)))
+}
+
+/// The same rows in the store and in bare maps, and their fences, as granted, in an order without a
+/// pattern.
 struct Rows {
     store: MemorySerializer,
-    bare: BareMap,
+    /// With the hash of the store, and with that which most people would take.
+    bare: BareMap<foldhash::quality::RandomState>,
+    bare_default: BareMap<std::hash::RandomState>,
     fences: Vec<Fence>,
 }
 
 impl Rows {
     fn new(runtime: &Runtime, count: usize) -> Result<Self, Failure> {
         let store = MemorySerializer::new();
-        let bare = BareMap::new();
+        let (bare, bare_default) = (BareMap::new(), BareMap::new());
         let mut fences = Vec::with_capacity(count);
         for index in shuffled(count) {
             let resource = name(index);
             let fence = runtime.block_on(grant(&store, &resource, WRITER, TTL_LONG_MS))?;
             bare.insert(&fence);
+            bare_default.insert(&fence);
             fences.push(fence);
         }
-        // Copies, so that neither map shares a cache line with the fence that is checked.
-        let fences = shuffled(count)
-            .into_iter()
-            .map(|index| copy(&fences[index]))
-            .collect::<Result<_, _>>()?;
+        let order = shuffled(count).into_iter();
+        let fences = order.map(|index| fences[index].clone()).collect();
         Ok(Self {
             store,
             bare,
+            bare_default,
             fences,
         })
     }
 
-    fn ours(&self, fence: &Fence, step: &mut u64) -> bool {
-        let write = || *step = black_box(*step).wrapping_add(1);
-        self.store.mutate_fenced(fence, WRITER, write).is_ok()
-    }
-
-    fn bare(&self, fence: &Fence, step: &mut u64) -> bool {
-        let write = || *step = black_box(*step).wrapping_add(1);
-        self.bare.mutate(fence, WRITER, write).is_some()
+    fn write(&self, fence: &Fence, step: &mut u64) -> bool {
+        let add = || *step = black_box(*step).wrapping_add(1);
+        self.store.mutate_fenced(fence, WRITER, add).is_ok()
     }
 }
 
@@ -110,7 +131,7 @@ fn time<'f>(
 
 /// Two threads on two resources, each beside one thread alone.
 fn together(scale: Scale, rows: &Rows, steps: usize) -> Result<Line, Failure> {
-    let one = |fence: &Fence| time(std::iter::once(fence), steps, |f, step| rows.ours(f, step));
+    let one = |fence: &Fence| time(std::iter::once(fence), steps, |f, step| rows.write(f, step));
     let (first, second) = (&rows.fences[0], &rows.fences[1]);
     let (mut both, mut alone, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
     one(first)?;
