@@ -1,10 +1,12 @@
-//! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites.
+//! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites; `cargo xtask
+//! bench` measures.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a chore talks to the person who runs it"
 )]
 
+mod bench;
 mod checks;
 mod fix;
 mod repository;
@@ -19,6 +21,10 @@ const USAGE: &str = "\
 usage: cargo xtask verify [STEP…]   check everything, or only the named steps; changes nothing
        cargo xtask verify --list    name the steps
        cargo xtask fix              rewrite what can be repaired: format, lints, quoted examples
+       cargo xtask bench            measure everything on a quiet machine, and write the table to
+                                    docs/benchmarks.md; changes nothing else
+       cargo xtask bench [--quick] [CASE…]   measure the named cases, or all quickly, and print them
+       cargo xtask bench --list     name the cases
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
         }
         ("verify", names) => verify::run(&repository, names),
         ("fix", []) => fix::run(&repository),
+        ("bench", arguments) => bench::run(&repository, arguments),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(64)

@@ -21,6 +21,19 @@ pub enum ErrorKind {
     Report,
 }
 
+impl ErrorKind {
+    /// Its stable name, as metrics show it: `retry`, `stop`, `fix_call` or `report`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Retry => "retry",
+            ErrorKind::Stop => "stop",
+            ErrorKind::FixCall => "fix_call",
+            ErrorKind::Report => "report",
+        }
+    }
+}
+
 /// Input that no store accepts. Nothing has changed when it is returned.
 ///
 /// Serves the specification's "Connect the grant to enforcement": the fence identifies resource,

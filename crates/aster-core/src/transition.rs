@@ -114,6 +114,23 @@ pub enum DenyReason {
     WaitRanOut,
 }
 
+impl DenyReason {
+    /// Its stable name, as metrics show it: `held_by_other`, ….
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            DenyReason::HeldByOther => "held_by_other",
+            DenyReason::EpochMismatch => "epoch_mismatch",
+            DenyReason::NotHolder => "not_holder",
+            DenyReason::Expired => "expired",
+            DenyReason::NotHeld => "not_held",
+            DenyReason::Unauthorized => "unauthorized",
+            DenyReason::HeldOff => "held_off",
+            DenyReason::WaitRanOut => "wait_ran_out",
+        }
+    }
+}
+
 impl fmt::Display for DenyReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

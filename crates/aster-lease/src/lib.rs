@@ -11,6 +11,7 @@
 //! | [`writer`] | [`Writer`]: the authenticated identity that asks for a write |
 //! | [`handle`] | [`LeaseHandle`]: acquire, renew in the background, fence, release |
 //! | [`memory`] | [`MemorySerializer`] |
+//! | [`metrics`] | [`Metrics`]: what can be counted (feature `metrics`) |
 //! | [`clock`], [`entropy`] | where time and randomness come in |
 //! | [`error`] | what can fail, and what to do about it |
 
@@ -20,6 +21,7 @@ pub mod entropy;
 pub mod error;
 pub mod handle;
 pub mod memory;
+pub mod metrics;
 pub mod registers;
 pub mod resource;
 pub mod revoke;
@@ -39,6 +41,7 @@ pub use handle::{
     ReleaseOutcome, run_while_leader,
 };
 pub use memory::{MemoryOptions, MemorySerializer};
+pub use metrics::Metrics;
 pub use registers::{RegisterError, RegisterValue, Registers};
 pub use resource::{FencedResource, GuardedResource};
 pub use revoke::{RevokeOutcome, revoke, revoke_with_hold_off};

@@ -6,6 +6,7 @@ use aster_core::{Authority, LeaseOp, LeaseSnapshot, ResourceName, TransitionOutc
 use async_trait::async_trait;
 
 use crate::error::SerializerError;
+use crate::metrics::Metrics;
 use crate::waiting::{WaitOutcome, WaitRequest, Waiter};
 use crate::watching::LeaseWatch;
 
@@ -135,6 +136,13 @@ pub trait LeaseSerializer: Send + Sync + 'static {
             operation: "authority",
         })
     }
+
+    /// Where handles of this serializer count their leases and renewals unless they are
+    /// given another place; nowhere by default. A store answers what it
+    /// counts in itself.
+    fn metrics(&self) -> Metrics {
+        Metrics::default()
+    }
 }
 
 /// Which rows to list.
@@ -208,5 +216,9 @@ impl<T: LeaseSerializer + ?Sized> LeaseSerializer for Arc<T> {
 
     async fn authority(&self) -> Result<Authority, SerializerError> {
         (**self).authority().await
+    }
+
+    fn metrics(&self) -> Metrics {
+        (**self).metrics()
     }
 }

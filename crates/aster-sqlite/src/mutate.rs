@@ -85,6 +85,7 @@ impl SqliteSerializer {
     {
         let shared = &*self.inner.shared;
         let writer = writer.writer();
+        let _span = protected_write(fence).entered();
         shared.refuse_inside()?;
         self.first_check(fence, writer)?;
         let bound = shared.options.busy_bound;
@@ -165,6 +166,7 @@ impl SqliteSerializer {
         shared
             .suspects
             .refused(&fence.resource, writer, fence.epoch);
+        shared.options.metrics.rejected(&rejection);
         let now_ns = shared.now_ns();
         let is_new =
             shared
@@ -177,6 +179,11 @@ impl SqliteSerializer {
         }
         rejection
     }
+}
+
+/// What a protected write is followed by in `tracing`.
+pub(crate) fn protected_write(fence: &Fence) -> tracing::Span {
+    tracing::trace_span!("protected_write", resource = %fence.resource, epoch = fence.epoch)
 }
 
 /// Deferred constraints are the only thing in a commit that is the operation's own fault.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster_core::{REGISTER_BYTES_MAX, TtlBounds};
-use aster_lease::{CLAIM_TIME, Entropy, SystemEntropy, WAITERS_MAX};
+use aster_lease::{CLAIM_TIME, Entropy, Metrics, SystemEntropy, WAITERS_MAX};
 
 use crate::domain::{BootTime, StoreTime};
 
@@ -54,6 +54,8 @@ pub struct SqliteOptions {
     pub time: Arc<dyn StoreTime>,
     /// Where authorities and other ids come from.
     pub entropy: Arc<dyn Entropy>,
+    /// Where operations, rejections and the queue are counted; nowhere by default.
+    pub metrics: Metrics,
 }
 
 impl Default for SqliteOptions {
@@ -70,6 +72,7 @@ impl Default for SqliteOptions {
             waiters_max: WAITERS_MAX,
             time: Arc::new(BootTime),
             entropy: Arc::new(SystemEntropy),
+            metrics: Metrics::default(),
         }
     }
 }

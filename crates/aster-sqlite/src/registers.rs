@@ -8,9 +8,11 @@ use aster_core::{
 use aster_lease::{RegisterError, RegisterValue, Registers, SerializerError};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use tracing::Instrument;
 
 use crate::batch::{Asked, Batch, Item, Own};
 use crate::error::storage;
+use crate::mutate::protected_write;
 use crate::reader::{Refusal, check_row};
 use crate::rows::{self, StoredRow};
 use crate::schema::{StoreRow, signed, unsigned};
@@ -58,7 +60,14 @@ impl Registers for SqliteSerializer {
             value,
             write_id,
         };
-        self.write(fence, writer, write, false).await
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let answer = self
+            .write(fence, writer, write, false)
+            .instrument(protected_write(fence))
+            .await;
+        metrics.written("register_write", &answer, timer);
+        answer
     }
 
     async fn compare_and_set(
@@ -87,7 +96,14 @@ impl Registers for SqliteSerializer {
             value,
             write_id,
         };
-        self.write(fence, writer, write, true).await
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let answer = self
+            .write(fence, writer, write, true)
+            .instrument(protected_write(fence))
+            .await;
+        metrics.written("release_with_value", &answer, timer);
+        answer
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use aster_core::{Authority, LeaseOp, LeaseSnapshot, Principal, ResourceName, TransitionOutcome};
 use aster_lease::{
-    AuditLog, AuditQuery, AuditRecord, LeaseSerializer, LeaseWatch, ListQuery, SerializerError,
-    WAIT_MAX, WaitOutcome, WaitRequest, Waiter,
+    AuditLog, AuditQuery, AuditRecord, LeaseSerializer, LeaseWatch, ListQuery, Metrics,
+    SerializerError, WAIT_MAX, WaitOutcome, WaitRequest, Waiter,
 };
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -197,6 +197,81 @@ impl LeaseSerializer for SqliteSerializer {
         resource: &str,
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
+        let metrics = &self.inner.shared.options.metrics;
+        let (name, timer) = (op.name(), metrics.timer());
+        let answer = self.carry_out(resource, op).await;
+        metrics.transition(name, &answer, timer);
+        answer
+    }
+
+    async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        self.read(move |reader| reader.snapshot(&resource)).await
+    }
+
+    fn batch_max(&self) -> usize {
+        renewals::BATCH_MAX
+    }
+
+    async fn transition_many(
+        &self,
+        requests: Vec<(ResourceName, LeaseOp)>,
+    ) -> Vec<Result<TransitionOutcome, SerializerError>> {
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let names: Vec<_> = requests.iter().map(|(_, op)| op.name()).collect();
+        let answers = self.carry_out_many(requests).await;
+        for (name, answer) in names.into_iter().zip(&answers) {
+            metrics.transition(name, answer, timer);
+        }
+        answers
+    }
+
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let answer = self.wait(resource, request).await;
+        metrics.waited(&answer, timer);
+        answer
+    }
+
+    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        self.read(move |reader| reader.queue(&resource)).await
+    }
+
+    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        self.look_after_callers()?;
+        let present = self.snapshot(&resource).await?;
+        let (sender, watch) = LeaseWatch::channel(present);
+        self.inner.shared.waiting.watch(&resource, sender)?;
+        Ok(watch)
+    }
+
+    async fn list(&self, query: ListQuery) -> Result<Vec<LeaseSnapshot>, SerializerError> {
+        self.read(move |reader| reader.list(&query)).await
+    }
+
+    async fn authority(&self) -> Result<Authority, SerializerError> {
+        Ok(self.inner.shared.authority)
+    }
+
+    fn metrics(&self) -> Metrics {
+        self.inner.shared.options.metrics.clone()
+    }
+}
+
+impl SqliteSerializer {
+    async fn carry_out(
+        &self,
+        resource: &str,
+        op: LeaseOp,
+    ) -> Result<TransitionOutcome, SerializerError> {
         let resource = ResourceName::new(resource)?;
         if !matches!(op, LeaseOp::Renew { .. }) {
             return self.change(resource, op).await;
@@ -211,16 +286,7 @@ impl LeaseSerializer for SqliteSerializer {
         answer(receiver).await
     }
 
-    async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
-        let resource = ResourceName::new(resource)?;
-        self.read(move |reader| reader.snapshot(&resource)).await
-    }
-
-    fn batch_max(&self) -> usize {
-        renewals::BATCH_MAX
-    }
-
-    async fn transition_many(
+    async fn carry_out_many(
         &self,
         requests: Vec<(ResourceName, LeaseOp)>,
     ) -> Vec<Result<TransitionOutcome, SerializerError>> {
@@ -267,7 +333,7 @@ impl LeaseSerializer for SqliteSerializer {
         outcomes
     }
 
-    async fn acquire_wait(
+    async fn wait(
         &self,
         resource: &str,
         request: WaitRequest,
@@ -287,28 +353,6 @@ impl LeaseSerializer for SqliteSerializer {
         let outcome = answer(receiver).await;
         wish.done();
         outcome
-    }
-
-    async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
-        let resource = ResourceName::new(resource)?;
-        self.read(move |reader| reader.queue(&resource)).await
-    }
-
-    async fn watch(&self, resource: &str) -> Result<LeaseWatch, SerializerError> {
-        let resource = ResourceName::new(resource)?;
-        self.look_after_callers()?;
-        let present = self.snapshot(&resource).await?;
-        let (sender, watch) = LeaseWatch::channel(present);
-        self.inner.shared.waiting.watch(&resource, sender)?;
-        Ok(watch)
-    }
-
-    async fn list(&self, query: ListQuery) -> Result<Vec<LeaseSnapshot>, SerializerError> {
-        self.read(move |reader| reader.list(&query)).await
-    }
-
-    async fn authority(&self) -> Result<Authority, SerializerError> {
-        Ok(self.inner.shared.authority)
     }
 }
 

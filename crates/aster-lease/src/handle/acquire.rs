@@ -9,6 +9,7 @@ use aster_core::{
     TransitionOutcome,
 };
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use super::LeaseHandle;
 use super::options::LeaseOptions;
@@ -17,6 +18,7 @@ use super::wish::{Undo, Wish};
 use crate::clock::Clock;
 use crate::entropy::{self, Entropy, SystemEntropy};
 use crate::error::{LeaseError, SerializerError};
+use crate::metrics::Metrics;
 use crate::serializer::LeaseSerializer;
 
 /// Attempts go on for as long as a grant would be usable, but not shorter and not longer than these.
@@ -38,6 +40,7 @@ pub struct LeaseBuilder {
     source: Source,
     clock: Option<Arc<dyn Clock>>,
     entropy: Arc<dyn Entropy>,
+    metrics: Option<Metrics>,
     resource: String,
     holder: String,
     options: LeaseOptions,
@@ -64,6 +67,7 @@ impl LeaseBuilder {
             source: Source::new(serializer),
             clock: None,
             entropy: Arc::new(SystemEntropy),
+            metrics: None,
             resource: resource.to_owned(),
             holder: holder.to_owned(),
             options: LeaseOptions::default(),
@@ -87,6 +91,13 @@ impl LeaseBuilder {
     /// Where grant ids and jitter come from.
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.entropy = entropy;
+        self
+    }
+
+    /// Where the lease and its renewals are counted; by default where the serializer
+    /// [counts](LeaseSerializer::metrics).
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = Some(metrics);
         self
     }
 
@@ -134,9 +145,10 @@ impl LeaseBuilder {
             Some(grant_id) => grant_id,
             None => entropy::grant_id(&*self.entropy)?,
         };
+        let metrics = self.metrics.unwrap_or_else(|| self.source.metrics());
         let schedule = Schedule::shared(self.source, self.clock, &runtime);
         let wish = Wish {
-            parts: schedule.parts(self.entropy),
+            parts: schedule.parts(self.entropy, metrics),
             timing,
             resource,
             candidate,
@@ -147,7 +159,17 @@ impl LeaseBuilder {
 }
 
 impl Undo {
-    pub(super) async fn acquire(mut self) -> Result<AcquireOutcome, LeaseError> {
+    pub(super) async fn acquire(self) -> Result<AcquireOutcome, LeaseError> {
+        let Wish {
+            resource,
+            candidate,
+            ..
+        } = &self.wish;
+        let span = tracing::debug_span!("acquire", %resource, holder = %candidate);
+        self.ask().instrument(span).await
+    }
+
+    async fn ask(mut self) -> Result<AcquireOutcome, LeaseError> {
         let wish = &self.wish;
         let parts = &wish.parts;
         let attempt_max = wish.attempt_max();

@@ -9,6 +9,7 @@ use aster_core::{LeaseOp, TransitionOutcome};
 use crate::clock::{Clock, Moment};
 use crate::entropy::{Entropy, jitter};
 use crate::error::SerializerError;
+use crate::metrics::Metrics;
 use crate::serializer::LeaseSerializer;
 
 use super::schedule::Schedule;
@@ -31,6 +32,7 @@ pub(super) struct Parts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
     pub(super) schedule: Arc<Schedule>,
+    pub(super) metrics: Metrics,
 }
 
 impl Parts {

@@ -35,6 +35,7 @@ use std::time::Duration;
 use aster_core::{ExpectedRevision, Fence, Principal, ResourceName};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 pub use acquire::{AcquireOutcome, LeaseBuilder};
 pub use guard::LeaseEnded;
@@ -235,7 +236,8 @@ impl LeaseHandle {
         &self,
     ) -> impl Future<Output = Result<ReleaseOutcome, LeaseError>> + Send + 'static {
         self.end(EndedReason::Released);
-        release::run(self.shared.clone())
+        let span = tracing::debug_span!("release", fence = %self.shared.fence);
+        release::run(self.shared.clone()).instrument(span)
     }
 
     /// Writes `value` to the resource's register and gives the lease up, both or neither: the next
@@ -270,7 +272,9 @@ impl LeaseHandle {
     {
         self.end(EndedReason::Released);
         let writer = writer.writer().to_owned();
+        let span = tracing::debug_span!("release_with_value", fence = %self.shared.fence);
         release::run_with_value(self.shared.clone(), registers, writer, expected, value)
+            .instrument(span)
     }
 }
 

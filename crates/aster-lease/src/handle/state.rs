@@ -52,6 +52,24 @@ pub enum EndedReason {
     RuntimeStopped,
 }
 
+impl EndedReason {
+    /// Its stable name, as metrics show it: `superseded`, ….
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            EndedReason::Released => "released",
+            EndedReason::Dropped => "dropped",
+            EndedReason::Superseded => "superseded",
+            EndedReason::Revoked => "revoked",
+            EndedReason::Expired => "expired",
+            EndedReason::Unauthorized => "unauthorized",
+            EndedReason::Unreachable => "unreachable",
+            EndedReason::StoreRefused => "store_refused",
+            EndedReason::RuntimeStopped => "runtime_stopped",
+        }
+    }
+}
+
 impl fmt::Display for EndedReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
@@ -104,6 +122,7 @@ impl Shared {
             epoch_over: false,
         };
         let (status, _) = watch::channel(LeaseStatus::Held);
+        parts.metrics.lease_held();
         Self {
             parts,
             timing,
@@ -191,6 +210,7 @@ impl Shared {
         drop(state);
         let status = status_of(reason);
         tracing::debug!(fence = %self.fence, ?status, %reason, "lease ended");
+        self.parts.metrics.lease_ended(reason);
         self.status.send_replace(status);
     }
 

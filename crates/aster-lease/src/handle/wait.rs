@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use aster_core::{DenyReason, ErrorKind, Fence, LeaseOp, LeaseSnapshot, TransitionOutcome};
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use super::LeaseHandle;
 use super::acquire::{ACQUIRE_TIME_MIN, AcquireOutcome};
@@ -31,6 +32,20 @@ enum Step {
 
 impl Undo {
     pub(super) async fn acquire_wait(
+        self,
+        wait: Duration,
+        may_rename: bool,
+    ) -> Result<AcquireOutcome, LeaseError> {
+        let Wish {
+            resource,
+            candidate,
+            ..
+        } = &self.wish;
+        let span = tracing::debug_span!("acquire_wait", %resource, holder = %candidate);
+        self.wait(wait, may_rename).instrument(span).await
+    }
+
+    async fn wait(
         mut self,
         wait: Duration,
         may_rename: bool,

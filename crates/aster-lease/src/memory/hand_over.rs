@@ -12,6 +12,7 @@ use super::gate::Gated;
 use super::queue::{Claim, Entered, Seat, Told};
 use super::rows::{Aftermath, Key, Rows, Terms};
 use super::slab::Id;
+use crate::metrics::HandOver;
 use crate::waiting::WaitRequest;
 
 /// A waiter looks at the row at least this often for each place that it has in the queue: a hand-over
@@ -68,9 +69,13 @@ impl Rows {
             let told = match self.step(terms, Some(id), key, &op)? {
                 Err(error) => Told::Failed(error),
                 Ok(step) => {
-                    after.records.extend(step.record(&resource, &op));
+                    after.note(&resource, &op, &step);
                     match step.outcome {
                         TransitionOutcome::Granted(fence) => {
+                            after.hand_overs.push(match step.held_before {
+                                Some(_) => HandOver::Expired,
+                                None => HandOver::Freed,
+                            });
                             self.claim(terms, id, fence.epoch);
                             Told::Granted(fence)
                         }
@@ -154,7 +159,7 @@ impl Rows {
             let op = request.acquire();
             if let Ok(step) = self.step(terms, found, key, &op) {
                 let step = step?;
-                after.records.extend(step.record(key.resource, &op));
+                after.note(key.resource, &op, &step);
                 self.drop_idle(terms);
                 return Ok(Joined::Decided(step.outcome));
             }

@@ -45,6 +45,7 @@ use crate::audit::{AuditEvent, AuditRecord};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{self, Entropy, EntropyError, SystemEntropy};
 use crate::error::FencedError;
+use crate::metrics::Metrics;
 use crate::waiting::{CLAIM_TIME, WAITERS_MAX};
 use crate::writer::Writer;
 
@@ -96,7 +97,7 @@ pub struct MemoryOptions {
     /// How many free rows are remembered at most; beyond it the oldest are dropped earlier, behind
     /// the epoch floor. Bounds the memory that a million one-time names take.
     pub idle_rows_max: usize,
-    /// How many audit records are kept; the oldest are dropped.
+    /// How many audit records are kept, a quarter of them rejections at most; the oldest are dropped.
     pub audit_records_max: usize,
     /// How long a grant that was waited for lasts until its first renewal, or the ttl if that is
     /// shorter; [`CLAIM_TIME`] by default, and never less than [`CLAIM_TIME_MIN`].
@@ -107,6 +108,8 @@ pub struct MemoryOptions {
     pub clock: Arc<dyn Clock>,
     /// Where the authority comes from.
     pub entropy: Arc<dyn Entropy>,
+    /// Where operations, rejections and the queue are counted; nowhere by default.
+    pub metrics: Metrics,
 }
 
 impl Default for MemoryOptions {
@@ -121,6 +124,7 @@ impl Default for MemoryOptions {
             waiters_max: WAITERS_MAX,
             clock: Arc::new(SystemClock::new()),
             entropy: Arc::new(SystemEntropy),
+            metrics: Metrics::default(),
         }
     }
 }
@@ -310,6 +314,7 @@ impl MemorySerializer {
         W: Writer + ?Sized,
     {
         let writer = writer.writer();
+        let _span = protected_write(fence).entered();
         let key = self.key(&fence.resource);
         let authority = self.inner.authority;
         match self.shard(key).enter(authority, fence, key.hash, writer) {
@@ -366,6 +371,13 @@ impl MemorySerializer {
         if after.records.is_empty() {
             return;
         }
+        let metrics = &self.inner.options.metrics;
+        for hand_over in after.hand_overs.drain(..) {
+            metrics.handed_over(hand_over);
+        }
+        for _ in 0..std::mem::take(&mut after.claims_lapsed) {
+            metrics.claim_lapsed();
+        }
         let at_unix_ms = self.inner.options.clock.unix_ms();
         let mut ring = self
             .inner
@@ -418,6 +430,7 @@ impl MemorySerializer {
         rejection: &FenceRejection,
         current: u64,
     ) {
+        self.inner.options.metrics.rejected(rejection);
         if crate::error::rejection_kind(rejection) == ErrorKind::Report {
             self.note_future_epoch(fence, writer, current);
         }
@@ -470,6 +483,11 @@ impl MemorySerializer {
             ..record
         });
     }
+}
+
+/// What a protected write is followed by in `tracing`.
+fn protected_write(fence: &Fence) -> tracing::Span {
+    tracing::trace_span!("protected_write", resource = %fence.resource, epoch = fence.epoch)
 }
 
 impl Default for MemorySerializer {

@@ -6,11 +6,12 @@ use aster_core::{
     write_register,
 };
 use async_trait::async_trait;
+use tracing::Instrument;
 
-use super::MemorySerializer;
 use super::gate::Gated;
 use super::rows::{Aftermath, Key, Rows, Terms};
 use super::slot::{Register, Slot};
+use super::{MemorySerializer, protected_write};
 use crate::entropy;
 use crate::error::SerializerError;
 use crate::registers::{RegisterError, RegisterValue, Registers};
@@ -42,7 +43,14 @@ impl Registers for MemorySerializer {
             value,
             write_id,
         };
-        self.write(fence, writer, write, Then::Keep).await
+        let metrics = &self.inner.options.metrics;
+        let timer = metrics.timer();
+        let answer = self
+            .write(fence, writer, write, Then::Keep)
+            .instrument(protected_write(fence))
+            .await;
+        metrics.written("register_write", &answer, timer);
+        answer
     }
 
     async fn compare_and_set(
@@ -80,7 +88,14 @@ impl Registers for MemorySerializer {
             value,
             write_id,
         };
-        self.write(fence, writer, write, Then::Release(op)).await
+        let metrics = &self.inner.options.metrics;
+        let timer = metrics.timer();
+        let answer = self
+            .write(fence, writer, write, Then::Release(op))
+            .instrument(protected_write(fence))
+            .await;
+        metrics.written("release_with_value", &answer, timer);
+        answer
     }
 }
 

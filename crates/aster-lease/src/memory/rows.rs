@@ -19,6 +19,7 @@ use super::slot::Slot;
 use super::watches::Watches;
 use super::{Hasher, hash_of};
 use crate::audit::AuditRecord;
+use crate::metrics::HandOver;
 use crate::watching::LeaseWatch;
 
 pub(super) struct Rows {
@@ -59,6 +60,17 @@ pub(super) struct Aftermath {
     pub(super) records: Vec<AuditRecord>,
     /// Waiters that were told something, or have to look again.
     pub(super) rings: Vec<Arc<Seat>>,
+    /// What is counted.
+    pub(super) hand_overs: Vec<HandOver>,
+    pub(super) claims_lapsed: usize,
+}
+
+impl Aftermath {
+    /// What the audit and the metrics keep of a step.
+    pub(super) fn note(&mut self, resource: &ResourceName, op: &LeaseOp, step: &Step) {
+        self.records.extend(step.record(resource, op));
+        self.claims_lapsed += usize::from(step.claim_lapsed);
+    }
 }
 
 /// What a step of the rules answered, and what the audit wants to know about it.
@@ -66,6 +78,8 @@ pub(super) struct Step {
     pub(super) outcome: TransitionOutcome,
     /// The row, if ownership changed: not at a renewal, a retry or a denial.
     pub(super) changed: Option<Id>,
+    /// It took the row from one who had waited for it and did not claim it.
+    pub(super) claim_lapsed: bool,
     pub(super) held_before: Option<Principal>,
     pub(super) epoch_before: u64,
     pub(super) epoch: u64,
@@ -178,7 +192,7 @@ impl Rows {
             Ok(step) => step,
             Err(error) => return Ok(Err(error)),
         };
-        after.records.extend(step.record(key.resource, op));
+        after.note(key.resource, op, &step);
         if let Some(id) = step.changed {
             self.advance(terms, id, after)?;
             self.queue_idle(id);
@@ -195,12 +209,12 @@ impl Rows {
         key: Key<'_>,
         op: &LeaseOp,
     ) -> Result<Result<Step, RuleError>, Gated> {
-        let judged = match found.and_then(|id| self.slots.get_mut(id)) {
+        let (judged, unclaimed) = match found.and_then(|id| self.slots.get_mut(id)) {
             Some(slot) => {
                 slot.end_hold_offs(terms.now);
-                slot.judged(terms.now)
+                (slot.judged(terms.now), slot.is_unclaimed())
             }
-            None => Judged::default(),
+            None => (Judged::default(), false),
         };
         let shared = self.with_shared_holder(op);
         let view = self.view(terms.authority, found, key);
@@ -232,6 +246,7 @@ impl Rows {
         Ok(Ok(Step {
             outcome: decision.outcome,
             changed,
+            claim_lapsed: unclaimed && changed.is_some() && matches!(op, LeaseOp::Acquire { .. }),
             held_before,
             epoch_before,
             epoch,

@@ -15,6 +15,7 @@ use super::rows::{Aftermath, Step, Terms};
 use super::slot::Slot;
 use crate::audit::{AuditEvent, AuditLog, AuditQuery, AuditRecord, detail_of};
 use crate::error::SerializerError;
+use crate::metrics::Metrics;
 use crate::serializer::{LeaseSerializer, ListQuery};
 use crate::waiting::{WaitOutcome, WaitRequest, Waiter};
 use crate::watching::LeaseWatch;
@@ -26,6 +27,34 @@ const WATCH_RETRY_AFTER: Duration = Duration::from_secs(1);
 const BATCH_MAX: usize = 512;
 
 impl MemorySerializer {
+    /// Waits for as long as a protected closure is in its way.
+    async fn transition_ungated(
+        &self,
+        resource: &str,
+        op: LeaseOp,
+    ) -> Result<TransitionOutcome, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        if !self.authorized(&op, &resource) {
+            let snapshot = LeaseSnapshot::withheld(resource);
+            return Ok(TransitionOutcome::Denied(
+                DenyReason::Unauthorized,
+                snapshot,
+            ));
+        }
+        let mut after = Aftermath::default();
+        let key = self.key(&resource);
+        let answer = self
+            .shard(key)
+            .when_ungated(|rows| {
+                let outcome = rows.transition(&self.terms(), key, &op, &mut after);
+                self.note(&mut after);
+                outcome
+            })
+            .await;
+        Self::settle(after);
+        Ok(answer.map_err(|_| SerializerError::Reentrant)??)
+    }
+
     /// One of a batch: where a protected closure is in its way it is to be tried again, so that the
     /// others do not wait for it. Renewals are never in the way of a closure.
     fn transition_at_once(
@@ -66,26 +95,11 @@ impl LeaseSerializer for MemorySerializer {
         resource: &str,
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
-        let resource = ResourceName::new(resource)?;
-        if !self.authorized(&op, &resource) {
-            let snapshot = LeaseSnapshot::withheld(resource);
-            return Ok(TransitionOutcome::Denied(
-                DenyReason::Unauthorized,
-                snapshot,
-            ));
-        }
-        let mut after = Aftermath::default();
-        let key = self.key(&resource);
-        let answer = self
-            .shard(key)
-            .when_ungated(|rows| {
-                let outcome = rows.transition(&self.terms(), key, &op, &mut after);
-                self.note(&mut after);
-                outcome
-            })
-            .await;
-        Self::settle(after);
-        Ok(answer.map_err(|_| SerializerError::Reentrant)??)
+        let metrics = &self.inner.options.metrics;
+        let (name, timer) = (op.name(), metrics.timer());
+        let answer = self.transition_ungated(resource, op).await;
+        metrics.transition(name, &answer, timer);
+        answer
     }
 
     async fn acquire_wait(
@@ -93,12 +107,11 @@ impl LeaseSerializer for MemorySerializer {
         resource: &str,
         request: WaitRequest,
     ) -> Result<WaitOutcome, SerializerError> {
-        let resource = ResourceName::new(resource)?;
-        if !self.authorized(&request.acquire(), &resource) {
-            let snapshot = LeaseSnapshot::withheld(resource);
-            return Ok(WaitOutcome::Denied(DenyReason::Unauthorized, snapshot));
-        }
-        self.wait_for(resource, request).await
+        let metrics = &self.inner.options.metrics;
+        let timer = metrics.timer();
+        let answer = self.wait_for(resource, request).await;
+        metrics.waited(&answer, timer);
+        answer
     }
 
     async fn queue(&self, resource: &str) -> Result<Vec<Waiter>, SerializerError> {
@@ -122,9 +135,15 @@ impl LeaseSerializer for MemorySerializer {
         requests: Vec<(ResourceName, LeaseOp)>,
     ) -> Vec<Result<TransitionOutcome, SerializerError>> {
         let terms = self.terms();
+        let metrics = &self.inner.options.metrics;
         requests
             .iter()
-            .map(|(resource, op)| self.transition_at_once(&terms, resource, op))
+            .map(|(resource, op)| {
+                let timer = metrics.timer();
+                let answer = self.transition_at_once(&terms, resource, op);
+                metrics.transition(op.name(), &answer, timer);
+                answer
+            })
             .collect()
     }
 
@@ -170,6 +189,10 @@ impl LeaseSerializer for MemorySerializer {
 
     async fn authority(&self) -> Result<Authority, SerializerError> {
         Ok(self.inner.authority)
+    }
+
+    fn metrics(&self) -> Metrics {
+        self.inner.options.metrics.clone()
     }
 }
 

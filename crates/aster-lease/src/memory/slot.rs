@@ -72,6 +72,11 @@ impl Slot {
         (claim.epoch == self.row.epoch).then_some(claim)
     }
 
+    /// Its holder had waited for it, and has not renewed it.
+    pub(super) fn is_unclaimed(&self) -> bool {
+        self.row.held.is_some() && self.claim().is_some_and(|claim| claim.time.is_some())
+    }
+
     /// Nobody has it, or its time has passed.
     pub(super) fn may_be_taken(&self, now: Duration) -> bool {
         self.row.held.is_none() || self.judged(now).expired

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aster_core::{DenyReason, ResourceName, TransitionOutcome};
+use aster_core::{DenyReason, LeaseSnapshot, ResourceName, TransitionOutcome};
 use tokio::runtime::Handle;
 
 use super::MemorySerializer;
@@ -19,9 +19,14 @@ const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
 impl MemorySerializer {
     pub(super) async fn wait_for(
         &self,
-        resource: ResourceName,
+        resource: &str,
         request: WaitRequest,
     ) -> Result<WaitOutcome, SerializerError> {
+        let resource = ResourceName::new(resource)?;
+        if !self.authorized(&request.acquire(), &resource) {
+            let snapshot = LeaseSnapshot::withheld(resource);
+            return Ok(WaitOutcome::Denied(DenyReason::Unauthorized, snapshot));
+        }
         if Handle::try_current().is_err() {
             return Err(SerializerError::Unsupported {
                 operation: "acquire_wait outside a tokio runtime",
@@ -51,6 +56,7 @@ impl MemorySerializer {
             }
             Joined::Waits { ticket, nap } => (ticket, nap),
         };
+        let _counted = self.inner.options.metrics.waiter();
         let mut place = Place {
             store: self,
             key,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aster_core::{DenyReason, ErrorKind, LeaseOp, TransitionOutcome};
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::Instrument;
 
 use super::Schedule;
 use super::table::{FlightId, Load, Slot, Verdict};
@@ -18,6 +19,7 @@ use crate::clock::Moment;
 use crate::error::SerializerError;
 use crate::handle::attempt::within;
 use crate::handle::state::{EndedReason, Shared, Trouble, reason_of};
+use crate::metrics::Renewed;
 use crate::serializer::LeaseSerializer;
 
 type Outcome = Result<TransitionOutcome, SerializerError>;
@@ -63,7 +65,12 @@ impl Flights {
         let serializer = schedule.serializer.clone();
         let clock = schedule.clock.clone();
         let renewals = Renewals::of(&leases);
-        let task = self.tasks.spawn(async move {
+        if let Some((_, lease)) = leases.first() {
+            // Nearly always all of them count in the same place.
+            lease.parts.metrics.renewal_batch(leases.len());
+        }
+        let span = tracing::debug_span!("renewals", leases = leases.len());
+        let flying = async move {
             let mut call = pin!(renewals.send(&*serializer));
             let caught = poll_fn(|context| {
                 let poll = AssertUnwindSafe(|| call.as_mut().poll(context));
@@ -75,7 +82,8 @@ impl Flights {
                 None => Answer::Late { after: limit },
             };
             (id, answer)
-        });
+        };
+        let task = self.tasks.spawn(flying.instrument(span));
         let flight = Flight {
             leases,
             sent,
@@ -219,10 +227,13 @@ fn each(
 
 fn judge(lease: &Shared, outcome: Outcome, sent: Moment, now: Moment) -> Verdict {
     match outcome {
-        Ok(TransitionOutcome::Renewed) => match lease.renewed_at(sent, now) {
-            true => Verdict::Renewed,
-            false => Verdict::Over,
-        },
+        Ok(TransitionOutcome::Renewed) => {
+            lease.parts.metrics.renewed(Renewed::Ok);
+            match lease.renewed_at(sent, now) {
+                true => Verdict::Renewed,
+                false => Verdict::Over,
+            }
+        }
         Ok(TransitionOutcome::Denied(DenyReason::Unauthorized, _)) => {
             // Roles may be reloading; the self-limit bounds how long that is believed.
             again(lease, Trouble::Unauthorized, now, false)
@@ -232,6 +243,7 @@ fn judge(lease: &Shared, outcome: Outcome, sent: Moment, now: Moment) -> Verdict
             if denial != DenyReason::Expired {
                 lease.set_epoch_over();
             }
+            lease.parts.metrics.renewed(Renewed::Denied);
             lease.end(reason_of(denial, &snapshot));
             Verdict::Over
         }
@@ -241,6 +253,7 @@ fn judge(lease: &Shared, outcome: Outcome, sent: Moment, now: Moment) -> Verdict
         }
         Err(error) if error.kind() == ErrorKind::Stop => {
             tracing::warn!(fence = %lease.fence, %error, "the store refuses to renew");
+            lease.parts.metrics.renewed(Renewed::Denied);
             lease.end(EndedReason::StoreRefused);
             Verdict::Over
         }
@@ -252,6 +265,7 @@ fn judge(lease: &Shared, outcome: Outcome, sent: Moment, now: Moment) -> Verdict
 }
 
 fn again(lease: &Shared, trouble: Trouble, now: Moment, alone: bool) -> Verdict {
+    lease.parts.metrics.renewed(Renewed::Retried);
     lease.troubled(trouble);
     match lease.remaining_at(now) {
         Some(left) => Verdict::Again { left, alone },

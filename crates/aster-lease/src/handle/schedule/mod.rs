@@ -29,6 +29,7 @@ use super::attempt::Parts;
 use super::state::Shared;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::entropy::Entropy;
+use crate::metrics::Metrics;
 use crate::serializer::LeaseSerializer;
 use registry::Key;
 use table::Table;
@@ -90,6 +91,11 @@ impl Source {
             serializer: Arc::new(serializer),
         }
     }
+
+    /// Where it counts.
+    pub(super) fn metrics(&self) -> Metrics {
+        self.serializer.metrics()
+    }
 }
 
 impl Schedule {
@@ -127,12 +133,13 @@ impl Schedule {
     }
 
     /// What a lease on this schedule works with.
-    pub(super) fn parts(self: Arc<Self>, entropy: Arc<dyn Entropy>) -> Parts {
+    pub(super) fn parts(self: Arc<Self>, entropy: Arc<dyn Entropy>, metrics: Metrics) -> Parts {
         Parts {
             serializer: self.serializer.clone(),
             clock: self.clock.clone(),
             entropy,
             schedule: self,
+            metrics,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::entropy::SystemEntropy;
 use crate::handle::options::LeaseOptions;
 use crate::handle::state::{EndedReason, Shared};
 use crate::memory::MemorySerializer;
+use crate::metrics::Metrics;
 
 const HISTORIES: u64 = 200;
 const STEPS: usize = 400;
@@ -27,7 +28,9 @@ fn lease(schedule: &Arc<Schedule>, ttl: Duration, anchor: Moment) -> Arc<Shared>
         epoch: 1,
         holder: Principal::new("a").unwrap(),
     };
-    let parts = schedule.clone().parts(Arc::new(SystemEntropy));
+    let parts = schedule
+        .clone()
+        .parts(Arc::new(SystemEntropy), Metrics::default());
     let timing = LeaseOptions::with_ttl(ttl).check().unwrap();
     Arc::new(Shared::new(parts, timing, fence, anchor))
 }
