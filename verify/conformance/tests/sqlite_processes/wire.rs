@@ -285,7 +285,12 @@ impl From<Refusal> for RegisterError {
     }
 }
 
-pub(crate) fn query(prefix: String, after: Option<ResourceName>, limit: usize, held_only: bool) -> ListQuery {
+pub(crate) fn query(
+    prefix: String,
+    after: Option<ResourceName>,
+    limit: usize,
+    held_only: bool,
+) -> ListQuery {
     ListQuery {
         prefix,
         after,
