@@ -23,6 +23,8 @@ pub(crate) enum FailureKind {
     Conflict,
     /// The answer is no: not everything that was announced was observed.
     NotObserved,
+    /// The answer is no: the store breaks a rule.
+    RuleBroken,
     /// The command line is wrong.
     Usage,
     /// A name, duration, value, URL or file that nobody accepts.
@@ -56,7 +58,8 @@ impl FailureKind {
             FailureKind::NothingWritten
             | FailureKind::NotHeld
             | FailureKind::Conflict
-            | FailureKind::NotObserved => 1,
+            | FailureKind::NotObserved
+            | FailureKind::RuleBroken => 1,
             FailureKind::Usage | FailureKind::InvalidInput | FailureKind::NoRun => 64,
             FailureKind::Unreachable => 69,
             FailureKind::Internal => 70,
@@ -74,7 +77,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
     0  done
     1  the answer is no (nothing written yet, nobody holds it, another
-       revision is there)
+       revision is there, `verify` found a broken rule)
    64  usage or bad input
    69  the store cannot be reached, or is too busy
    70  a bug in aster

@@ -49,7 +49,7 @@ mod serializer;
 
 pub use fenced_resource::fenced_resource_suite;
 pub use harness::{Harness, PausedWrite, Possible, Written};
-pub use live::{Live, LiveStore, SCRATCH_PREFIX};
+pub use live::{Live, LiveStore, Progress, SCRATCH_PREFIX};
 pub use registers::registers_suite;
 pub use report::{Case, Outcome, Report};
 pub use rule::Rule;

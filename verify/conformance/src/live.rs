@@ -19,9 +19,28 @@ use crate::{fenced_resource_suite, registers_suite, serializer_suite};
 /// What the names begin with that [`Live`] uses.
 pub const SCRATCH_PREFIX: &str = "aster-verify/";
 
-type Observer = Box<dyn Fn(&'static str, &Case) + Send + Sync>;
+type Observer = Box<dyn Fn(Progress<'_>) + Send + Sync>;
 
-/// Runs the suites at an existing store, under names that nobody else uses: `aster-verify/`, a random
+/// How far a run of [`Live`] is.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// A case begins.
+    Began {
+        /// Its suite.
+        suite: &'static str,
+        /// Its name.
+        name: &'static str,
+    },
+    /// A case has ended.
+    Ended {
+        /// Its suite.
+        suite: &'static str,
+        /// The case and what became of it.
+        case: &'a Case,
+    },
+}
+
+/// Runs the suites at an existing store, under names that nobody else uses: [`SCRATCH_PREFIX`], a random
 /// id and a number for each case. Everything else in the store is left alone.
 ///
 /// Its clock cannot be moved, it is not restarted and no second one can be made: the cases that need
@@ -79,12 +98,9 @@ impl Live {
         })
     }
 
-    /// Calls `observer` with the suite's name and each case that has ended.
+    /// Calls `observer` when a case begins and when it has ended.
     #[must_use]
-    pub fn on_case(
-        mut self,
-        observer: impl Fn(&'static str, &Case) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_progress(mut self, observer: impl Fn(Progress<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
@@ -223,9 +239,15 @@ impl Harness for Live {
         true
     }
 
+    fn began(&self, suite: &'static str, name: &'static str) {
+        if let Some(observer) = &self.observer {
+            observer(Progress::Began { suite, name });
+        }
+    }
+
     fn ended(&self, suite: &'static str, case: &Case) {
         if let Some(observer) = &self.observer {
-            observer(suite, case);
+            observer(Progress::Ended { suite, case });
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aster_conformance::{Live, Rule};
+use aster_conformance::{Live, Progress, Rule};
 use aster_lease::{
     GrantId, LeaseOp, LeaseSerializer, LeaseSnapshot, ListQuery, MemorySerializer, Principal,
     SerializerError, SystemEntropy, TransitionOutcome, Ttl,
@@ -46,9 +46,13 @@ async fn a_store_in_use_is_verified_and_left_as_it_was() {
     let seen = Arc::new(Mutex::new(0));
     let live = Live::new(shared.clone(), Some(shared), &SystemEntropy)
         .unwrap()
-        .on_case({
+        .on_progress({
             let seen = Arc::clone(&seen);
-            move |_, _| *seen.lock().unwrap() += 1
+            move |progress| {
+                if let Progress::Ended { .. } = progress {
+                    *seen.lock().unwrap() += 1;
+                }
+            }
         });
     let reports = live.run().await;
     for report in &reports {

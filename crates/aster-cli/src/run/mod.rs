@@ -13,7 +13,7 @@
 mod group;
 pub(crate) mod guard;
 pub(crate) mod launch;
-mod signals;
+pub(crate) mod signals;
 mod supervisor;
 mod terminal;
 mod timing;
