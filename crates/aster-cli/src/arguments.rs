@@ -141,6 +141,7 @@ Examples:
   aster run catalog/current -- aster put catalog-v1
   aster run --ttl 10s nightly/report -- ./report.sh --fast
   aster run catalog/current -- sh -c 'make-catalog | aster put -'
+  aster run --wait 10m nightly/report -- ./report.sh
 
 The command gets ASTER_SOCKET and ASTER_RESOURCE, through which `aster put`, `aster get` and `aster fence` \
 reach this run, and runs in a process group of its own. When the lease is lost the group gets TERM and, \
@@ -149,7 +150,9 @@ code is then 76. A revoke ends the ownership at once, and the run hears of it at
 rejected write. If the run itself is killed or stopped, the group is killed too, as far as it is in the group \
 still.
 
-If the resource is held by another, the command does not start and the exit code is 75. \
+If the resource is held by another, the command does not start and the exit code is 75; with --wait, if it is \
+still held by others when that time is over. Those who wait are served in the order in which they came (`aster queue` \
+shows them); whoever waits says so on stderr, and a signal that would end the command ends the wait. \
 HUP, INT, QUIT and TERM are passed on to the group; the lease is released when the command is gone. A signal that \
 was ignored when the run was started stays ignored, as INT in background jobs of scripts.";
 
@@ -166,6 +169,9 @@ pub(crate) struct RunArguments {
     /// the ttl, whichever is less]
     #[arg(long, value_parser = duration::grace, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
+    /// Wait for this long, up to 24h, if the resource is held: first come, first served
+    #[arg(long, value_name = "DURATION", value_parser = duration::wait, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
     /// Say on stderr when the lease is acquired and released
     #[arg(long, short)]
     pub(crate) verbose: bool,
