@@ -62,8 +62,8 @@ fn a_backup_takes_the_place_of_another_only_when_told_to() {
     let first = std::fs::read(sandbox.path("copy.db")).unwrap();
     let script = "aster put two";
     sandbox.run_script("a", "30s", script).finish().exits(0);
-    let refused = sandbox.aster(&["store", "backup", "copy.db"]);
-    assert_ne!(refused.code, Some(0), "{refused:?}");
+    let refused = sandbox.aster(&["store", "backup", "copy.db"]).exits(64);
+    assert!(refused.stderr.contains("--replace"), "{refused:?}");
     assert_eq!(std::fs::read(sandbox.path("copy.db")).unwrap(), first);
     let replaced = sandbox
         .aster(&["store", "backup", "--replace", "copy.db"])
@@ -91,15 +91,17 @@ fn a_restore_asks_first_and_never_overwrites_a_store() {
     assert_eq!(unasked["kind"], "usage");
     assert!(!sandbox.exists("restored.db"));
     // The store in use stays as it is.
-    let over = sandbox.aster(&["store", "restore", "--yes", "copy.db"]);
-    assert_ne!(over.code, Some(0), "{over:?}");
+    sandbox
+        .aster(&["store", "restore", "--yes", "copy.db"])
+        .exits(64);
     assert_eq!(sandbox.value(), "one");
     assert_eq!(sandbox.row()["epoch"], 2);
     // A backup is no store.
     let backup = format!("sqlite:{}", sandbox.path("copy.db").display());
     sandbox.aster(&["--store", &backup, "list"]).exits(78);
-    let nothing = sandbox.aster(&["store", "restore", "--yes", "nothing.db", &url]);
-    assert_ne!(nothing.code, Some(0), "{nothing:?}");
+    sandbox
+        .aster(&["store", "restore", "--yes", "nothing.db", &url])
+        .exits(69);
     assert!(!sandbox.exists("restored.db") && !sandbox.exists("nothing.db"));
 }
 

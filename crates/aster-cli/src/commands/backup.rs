@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use aster::StoreUrl;
 use aster::lease::Authority;
-use aster::sqlite::{ExistingBackup, SqliteOptions, SqliteSerializer};
+use aster::sqlite::{ExistingBackup, OpenError, SqliteOptions, SqliteSerializer};
 use serde::Serialize;
 
 use super::operate::confirmed;
@@ -38,9 +38,17 @@ pub(crate) async fn backup(context: &Context, arguments: &BackupArguments) -> Re
         };
         SqliteSerializer::open_with(store, options)?.backup(file, existing)
     });
-    let backup = copying
+    let copied = copying
         .await
-        .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))??;
+        .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+    let backup = copied.map_err(|error| {
+        let is_there = matches!(error, OpenError::Exists { .. });
+        let mut failure = Failure::from(error);
+        if is_there {
+            failure.message.push_str("; --replace takes its place");
+        }
+        failure
+    })?;
     let backed_up = BackedUp {
         store: url,
         file: backup.path,

@@ -4,7 +4,8 @@
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "an example shows what happens"
+    unreachable_pub,
+    reason = "an example shows what happens, and its parts are a library in a project of their own"
 )]
 
 #[path = "."]
