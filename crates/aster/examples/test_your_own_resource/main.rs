@@ -4,8 +4,9 @@
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
+    clippy::duplicate_mod,
     unreachable_pub,
-    reason = "an example shows what happens, and its parts are a library in a project of their own"
+    reason = "an example shows what happens, and its harness serves both resources"
 )]
 
 #[path = "."]
