@@ -85,6 +85,20 @@ pub(crate) enum Command {
     Revoke(RevokeArguments),
     /// Show what happened: grants, ends, rejected writes
     Audit(AuditArguments),
+    /// Print a line at each change of a resource's owner, until interrupted
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch {
+        #[arg(value_name = "RESOURCE")]
+        resource: ResourceName,
+    },
+    /// Show who waits for a resource
+    #[command(after_help = QUEUE_EXAMPLES)]
+    Queue {
+        #[arg(value_name = "RESOURCE")]
+        resource: ResourceName,
+    },
+    /// Check that a store keeps the rules, on scratch names in it
+    Verify(VerifyArguments),
     /// Print this user's identity, creating it if there is none
     #[command(after_help = ID_EXAMPLES)]
     Id,
@@ -127,6 +141,7 @@ Examples:
   aster run catalog/current -- aster put catalog-v1
   aster run --ttl 10s nightly/report -- ./report.sh --fast
   aster run catalog/current -- sh -c 'make-catalog | aster put -'
+  aster run --wait 10m nightly/report -- ./report.sh
 
 The command gets ASTER_SOCKET and ASTER_RESOURCE, through which `aster put`, `aster get` and `aster fence` \
 reach this run, and runs in a process group of its own. When the lease is lost the group gets TERM and, \
@@ -135,7 +150,9 @@ code is then 76. A revoke ends the ownership at once, and the run hears of it at
 rejected write. If the run itself is killed or stopped, the group is killed too, as far as it is in the group \
 still.
 
-If the resource is held by another, the command does not start and the exit code is 75. \
+If the resource is held by another, the command does not start and the exit code is 75; with --wait, if it is \
+still held by others when that time is over. Those who wait are served in the order in which they came (`aster queue` \
+shows them); whoever waits says so on stderr, and a signal that would end the command ends the wait. \
 HUP, INT, QUIT and TERM are passed on to the group; the lease is released when the command is gone. A signal that \
 was ignored when the run was started stays ignored, as INT in background jobs of scripts.";
 
@@ -152,6 +169,9 @@ pub(crate) struct RunArguments {
     /// the ttl, whichever is less]
     #[arg(long, value_parser = duration::grace, allow_hyphen_values = true)]
     pub(crate) grace: Option<Duration>,
+    /// Wait for this long, up to 24h, if the resource is held: first come, first served
+    #[arg(long, value_name = "DURATION", value_parser = duration::wait, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
     /// Say on stderr when the lease is acquired and released
     #[arg(long, short)]
     pub(crate) verbose: bool,
@@ -298,6 +318,42 @@ fn limit(text: &str) -> Result<u16, String> {
     }
 }
 
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  aster watch catalog/current
+  aster watch --json catalog/current | jq .holder
+
+The first line is the present state. Whoever reads slowly sees the latest state and not each step on the way; a \
+renewal is no change, the same holder under a new epoch is one. What it prints is a hint. HUP, INT or TERM end it, \
+with exit code 0. With --json each line is a document, as of inspect.";
+
+const QUEUE_EXAMPLES: &str = "\
+Examples:
+  aster queue catalog/current
+  aster queue --json catalog/current
+
+Those who wait with `aster run --wait`, the next one first. What it prints is a hint.";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  aster verify
+  aster verify sqlite:/var/lib/app/leases.db
+  aster verify --json | jq '.cases[] | select(.outcome != \"passed\")'
+
+Runs the conformance suites on names that begin with aster-verify/ and a random id, and releases what it took. \
+Nothing else in the store is touched, but the audit trail and the rows of those names that carry a register stay. It \
+takes about a minute, because leases have to expire. The exit code is 0 if no rule is broken, else 1; what \
+could not be checked at a live store is listed with what it would need.";
+
+/// Check that a store keeps the rules, on scratch names in it
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_EXAMPLES)]
+pub(crate) struct VerifyArguments {
+    /// The store [default: --store]
+    #[arg(value_name = "STORE-URL")]
+    pub(crate) url: Option<String>,
+}
+
 const ID_EXAMPLES: &str = "\
 Examples:
   aster id
@@ -322,11 +378,16 @@ pub(crate) struct DemoArguments {
 
 const STORE_EXAMPLES: &str = "\
 Examples:
-  aster store adopt
+  aster store backup /backup/leases.db
+  aster store restore --yes /backup/leases.db sqlite:/var/lib/app/leases.db
   aster store adopt --yes sqlite:/var/lib/restored.db";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
+    /// Copy the store to a file while it is in use
+    Backup(BackupArguments),
+    /// Make a store from a backup, with a new authority
+    Restore(RestoreArguments),
     /// Give a store that was restored or copied a new authority
     Adopt(AdoptArguments),
 }
@@ -344,6 +405,51 @@ every lease in it free and every fence that it ever issued invalid. The register
 #[command(after_help = ADOPT_EXAMPLES)]
 pub(crate) struct AdoptArguments {
     /// The store [default: --store]
+    pub(crate) url: Option<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  aster store backup /backup/leases.db
+  aster --store sqlite:/var/lib/app/leases.db store backup --replace /backup/leases.db
+
+The whole SQLite file, your own tables in it included, in one consistent state. Nobody waits for it. The copy is on \
+the disk when the command returns; before that there is nothing at FILE. It is for `aster store restore`: opened as \
+a store it is refused.";
+
+/// Copy the store to a file while it is in use
+#[derive(Debug, Args)]
+#[command(after_help = BACKUP_EXAMPLES)]
+pub(crate) struct BackupArguments {
+    /// Where to; must not exist
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Take the place of an earlier backup once the new one is whole
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  aster store restore --yes /backup/leases.db
+  aster store restore /backup/leases.db sqlite:/var/lib/app/leases.db
+
+Makes a store that must not exist yet. First make sure that the old store is out of use: a worker that still \
+reaches it is not excluded. Every lease of the backup is free in the new store, every fence of the old one is \
+refused; values and the audit trail stay. The backup is only read.";
+
+/// Make a store from a backup, with a new authority
+#[derive(Debug, Args)]
+#[command(after_help = RESTORE_EXAMPLES)]
+pub(crate) struct RestoreArguments {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The store to make [default: --store]
+    #[arg(value_name = "STORE-URL")]
     pub(crate) url: Option<String>,
     /// Do not ask
     #[arg(long, short)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aster::lease::{HOLD_OFF_MAX, TTL_MIN, Ttl, TtlBounds};
+use aster::lease::{HOLD_OFF_MAX, TTL_MIN, Ttl, TtlBounds, WAIT_MAX};
 
 /// The units, smallest first, in nanoseconds. `ms` stands before `m` and `s` so that it is tried first.
 const UNITS: [(&str, u128); 4] = [
@@ -71,6 +71,18 @@ pub(crate) fn hold_off(text: &str) -> Result<Duration, Refused> {
         duration => Ok(duration),
     };
     let bounds = "1ms to 24h";
+    zero_or_more(text)
+        .and_then(within_bounds)
+        .map_err(|reason| Refused { reason, bounds })
+}
+
+/// How long to wait in a queue; not at all with `0s`.
+pub(crate) fn wait(text: &str) -> Result<Duration, Refused> {
+    let within_bounds = |duration: Duration| match duration {
+        duration if duration > WAIT_MAX => Err(InvalidDuration::TooLarge),
+        duration => Ok(duration),
+    };
+    let bounds = "0s to 24h";
     zero_or_more(text)
         .and_then(within_bounds)
         .map_err(|reason| Refused { reason, bounds })

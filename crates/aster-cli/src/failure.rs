@@ -23,6 +23,8 @@ pub(crate) enum FailureKind {
     Conflict,
     /// The answer is no: not everything that was announced was observed.
     NotObserved,
+    /// The answer is no: the store breaks a rule.
+    RuleBroken,
     /// The command line is wrong.
     Usage,
     /// A name, duration, value, URL or file that nobody accepts.
@@ -37,6 +39,8 @@ pub(crate) enum FailureKind {
     Storage,
     /// Held by another; try later.
     Denied,
+    /// Still held by others when the wait ran out.
+    WaitRanOut,
     /// The lease was lost.
     LeaseLost,
     /// The resource refused the write.
@@ -56,12 +60,13 @@ impl FailureKind {
             FailureKind::NothingWritten
             | FailureKind::NotHeld
             | FailureKind::Conflict
-            | FailureKind::NotObserved => 1,
+            | FailureKind::NotObserved
+            | FailureKind::RuleBroken => 1,
             FailureKind::Usage | FailureKind::InvalidInput | FailureKind::NoRun => 64,
             FailureKind::Unreachable => 69,
             FailureKind::Internal => 70,
             FailureKind::Storage => 74,
-            FailureKind::Denied => 75,
+            FailureKind::Denied | FailureKind::WaitRanOut => 75,
             FailureKind::LeaseLost | FailureKind::WriteRejected => 76,
             FailureKind::Unauthorized | FailureKind::HeldOff => 77,
             FailureKind::StoreRefused => 78,
@@ -74,12 +79,12 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
     0  done
     1  the answer is no (nothing written yet, nobody holds it, another
-       revision is there)
+       revision is there, `verify` found a broken rule)
    64  usage or bad input
    69  the store cannot be reached, or is too busy
    70  a bug in aster
    74  I/O or storage failed
-   75  denied: held by another, try later
+   75  denied: held by another, also when the wait ran out; try later
    76  the lease was lost, or the resource rejected the write
    77  not authorized, or kept out by a revoke for now
    78  the store refuses until an operator acts
@@ -135,6 +140,7 @@ pub(crate) fn denied_kind(reason: DenyReason) -> FailureKind {
         DenyReason::Unauthorized => FailureKind::Unauthorized,
         DenyReason::NotHeld => FailureKind::NotHeld,
         DenyReason::HeldOff => FailureKind::HeldOff,
+        DenyReason::WaitRanOut => FailureKind::WaitRanOut,
         DenyReason::EpochMismatch => FailureKind::Conflict,
         _ => FailureKind::Denied,
     }

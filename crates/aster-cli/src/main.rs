@@ -28,10 +28,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use arguments::{Command, InternalCommand, StoreCommand};
-use commands::{inside, operate, read};
+use commands::{backup, follow, inside, operate, read, verify};
 use context::Context;
 use failure::{Failure, FailureKind};
 use output::Output;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     if InternalCommand::is_meant() {
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         Err(error) => return usage::answer(&error),
     };
     let output = Output::new(arguments.global.json, arguments.global.color);
-    let result = start_log()
+    let result = start_log(default_level(&arguments.command))
         .and_then(|()| Context::new(output, arguments.global))
         .and_then(|context| command(&context, &arguments.command));
     match result {
@@ -76,22 +77,31 @@ fn internal() -> ExitCode {
     }
 }
 
-/// `ASTER_LOG=debug` writes what the library does to stderr. Only warnings otherwise: a fence from the
-/// future is one that an operator should see.
-fn start_log() -> Result<(), Failure> {
+/// Only warnings: a fence from the future is one that an operator should see. `verify` forges such fences
+/// itself.
+fn default_level(command: &Command) -> Option<tracing::Level> {
+    match command {
+        Command::Verify(_) => None,
+        _ => Some(tracing::Level::WARN),
+    }
+}
+
+/// `ASTER_LOG=debug` writes what the library does to stderr.
+fn start_log(default_level: Option<tracing::Level>) -> Result<(), Failure> {
     let level = match context::variable("ASTER_LOG") {
-        None => tracing::Level::WARN,
+        None => default_level,
         Some(level) => {
             let level = level.to_string_lossy();
-            level.parse().map_err(|_| {
+            let level = level.parse().map_err(|_| {
                 let message =
                     format!("ASTER_LOG is {level}: write error, warn, info, debug or trace");
                 Failure::new(FailureKind::Usage, message)
-            })?
+            })?;
+            Some(level)
         }
     };
     tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_max_level(LevelFilter::from(level))
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
@@ -108,9 +118,18 @@ fn command(context: &Context, command: &Command) -> Result<u8, Failure> {
         Command::List(arguments) => done(block_on(read::list(context, arguments))),
         Command::Revoke(arguments) => done(block_on(operate::revoke_lease(context, arguments))),
         Command::Audit(arguments) => done(block_on(read::audit(context, arguments))),
+        Command::Watch { resource } => done(block_on(follow::watch(context, resource))),
+        Command::Queue { resource } => done(block_on(follow::queue(context, resource))),
+        Command::Verify(arguments) => block_on(verify::verify(context, arguments)),
         Command::Id => done(operate::id(context)),
         Command::Demo(arguments) => done(demo::demo(context, arguments)),
         Command::Store(StoreCommand::Adopt(arguments)) => done(operate::adopt(context, arguments)),
+        Command::Store(StoreCommand::Backup(arguments)) => {
+            done(block_on(backup::backup(context, arguments)))
+        }
+        Command::Store(StoreCommand::Restore(arguments)) => {
+            done(backup::restore(context, arguments))
+        }
         Command::Completions { shell } => done(operate::completions(*shell)),
     }
 }

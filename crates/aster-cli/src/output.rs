@@ -68,17 +68,25 @@ impl Output {
         document: &T,
         text: impl FnOnce(Self) -> String,
     ) -> Result<(), Failure> {
-        if self.json {
-            let document = serde_json::to_string(document).map_err(|error| {
+        self.line(document, text).map(|_| ())
+    }
+
+    /// The same for one of many; `false` when nobody reads any more.
+    pub(crate) fn line<T: Serialize>(
+        self,
+        document: &T,
+        text: impl FnOnce(Self) -> String,
+    ) -> Result<bool, Failure> {
+        let text = match self.json {
+            true => serde_json::to_string(document).map_err(|error| {
                 Failure::new(FailureKind::Internal, format!("cannot write JSON: {error}"))
-            })?;
-            return print(format!("{document}\n").as_bytes());
-        }
-        let text = text(self);
+            })?,
+            false => text(self),
+        };
         if text.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        print(format!("{text}\n").as_bytes())
+        print_to_reader(format!("{text}\n").as_bytes())
     }
 
     /// Says on stderr why a command failed. Nothing can be done when that fails too.
@@ -127,10 +135,15 @@ pub(crate) fn complain(text: &str) {
 
 /// Writes to stdout as it is. A reader who has gone away (`| head`) is no failure.
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+    print_to_reader(bytes).map(|_| ())
+}
+
+/// The same; `false` when nobody reads any more.
+pub(crate) fn print_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::io("cannot write to standard output", &error)),
     }
 }

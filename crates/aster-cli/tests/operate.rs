@@ -215,12 +215,16 @@ fn values_and_ids_of_grants_and_writes_are_in_no_log() {
 #[test]
 fn looking_at_a_store_that_is_not_there_makes_none() {
     let sandbox = Sandbox::new();
-    let looks: [&[&str]; 5] = [
+    let looks: [&[&str]; 9] = [
         &["get", CATALOG],
         &["list"],
         &["inspect", CATALOG],
         &["audit"],
         &["revoke", CATALOG],
+        &["watch", CATALOG],
+        &["queue", CATALOG],
+        &["verify"],
+        &["store", "backup", "copy.db"],
     ];
     for look in looks {
         let finished = sandbox.aster(look).exits(69);

@@ -39,8 +39,14 @@ pub(crate) const D: &str = "worker-d";
 /// Long enough that nothing expires unless the case moves the clock.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
+/// Short enough to be waited for, and longer than a case takes that must not see it pass.
+pub(crate) const SHORT_TTL: Duration = Duration::from_secs(2);
+
 /// Longer than any store remembers a free row: longer than any retry, and than the longest hold-off.
 pub(crate) const LONG_IDLE: Duration = Duration::from_secs(48 * 60 * 60);
+
+/// Two clocks of one machine do not tick at once.
+const CLOCK_GRAIN: Duration = Duration::from_millis(50);
 
 /// How often a store that answers "try again" is asked again.
 const RETRIES_MAX: u32 = 500;
@@ -180,7 +186,7 @@ impl<'h, H: Harness> Drive<'h, H> {
     pub(crate) async fn pass(&self, time: Duration) -> Checked {
         match self.advance(time).await {
             Err(Stop::NotPossible(_)) if self.harness.clock_runs() => {
-                tokio::time::sleep(time).await;
+                tokio::time::sleep(time + CLOCK_GRAIN).await;
                 Ok(())
             }
             answer => answer,

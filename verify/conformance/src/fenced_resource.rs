@@ -6,8 +6,8 @@ use std::time::Duration;
 use aster_lease::{Authority, EPOCH_MAX, Fence, FenceRejection, TransitionOutcome};
 
 use crate::drive::{
-    A, B, Checked, Drive, LONG_IDLE, RESOURCE, Stop, TTL, acquire, broken, ensure, principal,
-    release, resource_name, revoke,
+    A, B, Checked, Drive, LONG_IDLE, RESOURCE, SHORT_TTL, Stop, TTL, acquire, broken, ensure,
+    principal, release, resource_name, revoke,
 };
 use crate::harness::{Harness, PausedWrite, Written};
 use crate::report::Report;
@@ -67,8 +67,8 @@ async fn resources_are_protected_one_by_one<H: Harness>(harness: &H) -> Checked 
 
 async fn an_expired_lease_that_nobody_took_still_writes<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
-    let fence = drive.acquired(A, 1).await?;
-    drive.advance(TTL * 3).await?;
+    let fence = drive.granted(RESOURCE, acquire(A, SHORT_TTL, 1)).await?;
+    drive.pass(SHORT_TTL * 2).await?;
     accepted(&drive, &fence, A, "late-but-mine").await
 }
 
@@ -125,9 +125,9 @@ async fn an_earlier_fence_of_the_same_holder_is_rejected<H: Harness>(harness: &H
 
 async fn a_write_after_an_expired_lease_was_taken_is_rejected<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
-    let paused = drive.acquired(A, 1).await?;
+    let paused = drive.granted(RESOURCE, acquire(A, SHORT_TTL, 1)).await?;
     drive.ask(RESOURCE, acquire(B, TTL, 2)).await?;
-    drive.advance(TTL).await?;
+    drive.pass(SHORT_TTL).await?;
     let current = drive.acquired(B, 2).await?;
     rejected(&drive, &paused, A, is_stale).await?;
     accepted(&drive, &current, B, "of-the-successor").await?;

@@ -143,7 +143,12 @@ pub trait Harness: Send + Sync {
         None
     }
 
-    /// Called when a case of `suite` has ended: for who shows progress.
+    /// Called when a case of `suite` begins: for who shows progress.
+    fn began(&self, suite: &'static str, case: &'static str) {
+        let _ = (suite, case);
+    }
+
+    /// Called when a case of `suite` has ended.
     fn ended(&self, suite: &'static str, case: &Case) {
         let _ = (suite, case);
     }

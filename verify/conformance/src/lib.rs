@@ -40,6 +40,7 @@ mod drive;
 mod fenced_resource;
 mod harness;
 mod line;
+mod live;
 mod registers;
 mod release_with_value;
 mod report;
@@ -48,6 +49,7 @@ mod serializer;
 
 pub use fenced_resource::fenced_resource_suite;
 pub use harness::{Harness, PausedWrite, Possible, Written};
+pub use live::{Live, LiveStore, Progress, SCRATCH_PREFIX};
 pub use registers::registers_suite;
 pub use report::{Case, Outcome, Report};
 pub use rule::Rule;

@@ -54,6 +54,7 @@ impl Report {
         rule: Rule,
         run: impl Future<Output = Checked>,
     ) {
+        harness.began(self.suite, name);
         let outcome = match tokio::time::timeout(CASE_TIME_MAX, run).await {
             Ok(Ok(())) => Outcome::Passed,
             Ok(Err(Stop::Broken(message))) => Outcome::Failed(message),

@@ -135,7 +135,9 @@ pub(crate) fn adopt(context: &Context, arguments: &AdoptArguments) -> Result<(),
         Err(error) => return Err(Failure::new(FailureKind::InvalidInput, error.to_string())),
     };
     let operator = context.identity()?.principal;
-    if !arguments.yes && !confirmed(&url)? {
+    let question =
+        format!("Every lease in {url} ends, and no old fence is valid any more. Adopt it? [y/N] ");
+    if !arguments.yes && !confirmed(&question)? {
         return Err(Failure::new(
             FailureKind::Usage,
             "not adopted: say --yes if every lease in it may end",
@@ -155,15 +157,13 @@ pub(crate) fn adopt(context: &Context, arguments: &AdoptArguments) -> Result<(),
 }
 
 /// Asks on a terminal; anywhere else the answer is no.
-fn confirmed(url: &str) -> Result<bool, Failure> {
+pub(super) fn confirmed(question: &str) -> Result<bool, Failure> {
     /// An answer longer than this is not "yes".
     const ANSWER_BYTES_MAX: u64 = 64;
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(false);
     }
     let failed = |error| Failure::io("cannot ask", &error);
-    let question =
-        format!("Every lease in {url} ends, and no old fence is valid any more. Adopt it? [y/N] ");
     io::stderr()
         .lock()
         .write_all(question.as_bytes())

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 
 use aster::lease::{
     AuditQuery, AuditRecord, LIST_PAGE_MAX, LeaseSnapshot, ListQuery, Principal, ResourceName,
+    SerializerError,
 };
 use serde::Serialize;
 
@@ -102,8 +103,8 @@ fn is_of_surrounding_run(resource: &ResourceName) -> bool {
 
 /// A snapshot as printed; durations in whole milliseconds.
 #[derive(Debug, Serialize)]
-struct Row {
-    resource: ResourceName,
+pub(super) struct Row {
+    pub(super) resource: ResourceName,
     epoch: u64,
     held: bool,
     holder: Option<Principal>,
@@ -111,6 +112,9 @@ struct Row {
     remaining_ms: Option<u64>,
     /// Not that of the register, which `get` calls `value_revision`.
     row_revision: u64,
+    /// How many wait for it; `None` where nobody asked, or where the store cannot tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<usize>,
 }
 
 impl From<LeaseSnapshot> for Row {
@@ -125,12 +129,19 @@ impl From<LeaseSnapshot> for Row {
             ttl_ms: snapshot.ttl.map(millis),
             remaining_ms: snapshot.remaining.map(millis),
             row_revision: snapshot.revision,
+            waiting: None,
         }
     }
 }
 
 impl Row {
-    fn state(&self) -> String {
+    /// `epoch 3  worker-a  held, 28s left unless renewed`
+    pub(super) fn one_line(&self) -> String {
+        let holder = one_line(self.holder.as_deref().unwrap_or("-"));
+        format!("epoch {:<6}  {holder}  {}", self.epoch, self.state())
+    }
+
+    pub(super) fn state(&self) -> String {
         let duration = |ms| display(std::time::Duration::from_millis(ms));
         match (self.held, self.remaining_ms) {
             (false, _) => "free".to_owned(),
@@ -160,13 +171,21 @@ impl Row {
             let ttl = display(std::time::Duration::from_millis(ttl_ms));
             lines.push(format!("ttl       {ttl}"));
         }
+        if let Some(waiting) = self.waiting.filter(|waiting| *waiting > 0) {
+            lines.push(format!("waiting   {waiting}"));
+        }
         lines.join("\n")
     }
 }
 
 pub(crate) async fn inspect(context: &Context, resource: &ResourceName) -> Result<(), Failure> {
     let serializer = context.connect_existing().await?.serializer();
-    let row = Row::from(serializer.snapshot(resource).await?);
+    let mut row = Row::from(serializer.snapshot(resource).await?);
+    row.waiting = match serializer.queue(resource).await {
+        Ok(queue) => Some(queue.len()),
+        Err(SerializerError::Unsupported { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
     context.output.answer(&row, |output| row.lines(output))
 }
 
@@ -203,8 +222,7 @@ pub(crate) async fn list(context: &Context, arguments: &ListArguments) -> Result
         let width = width.unwrap_or(0).min(60);
         let line = |row: &Row| {
             let name = output.paint(Style::Bold, &format!("{:width$}", one_line(&row.resource)));
-            let holder = one_line(row.holder.as_deref().unwrap_or("-"));
-            format!("{name}  epoch {:<6}  {holder}  {}", row.epoch, row.state())
+            format!("{name}  {}", row.one_line())
         };
         rows.resources
             .iter()
@@ -276,7 +294,7 @@ fn audit_line(record: &AuditRecord, output: Output) -> String {
 }
 
 /// `2026-11-29T21:23:31Z` from milliseconds since 1970.
-fn utc(unix_ms: u64) -> String {
+pub(super) fn utc(unix_ms: u64) -> String {
     let (days, second) = (unix_ms / 86_400_000, unix_ms / 1_000 % 86_400);
     // Days to a date in the proleptic Gregorian calendar, counted from 1 March of year 0.
     let days = days + 719_468;

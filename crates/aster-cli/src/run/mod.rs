@@ -13,7 +13,7 @@
 mod group;
 pub(crate) mod guard;
 pub(crate) mod launch;
-mod signals;
+pub(crate) mod signals;
 mod supervisor;
 mod terminal;
 mod timing;
@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster::lease::{
-    AcquireOutcome, DenyReason, ErrorKind, LeaseHandle, LeaseSnapshot, ReleaseOutcome, Store,
+    AcquireOutcome, DenyReason, ErrorKind, LeaseError, LeaseHandle, LeaseSnapshot, ReleaseOutcome,
+    Store,
 };
 use rustix::process::Signal;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::arguments::RunArguments;
 use crate::context::Context;
@@ -44,7 +45,11 @@ use terminal::Terminal;
 use timing::Timing;
 
 /// How long a run that was told to stop waits for the answer to its acquire, to give the grant back.
-const ACQUIRE_AFTER_SIGNAL: Duration = Duration::from_secs(5);
+const AFTER_SIGNAL_MAX: Duration = Duration::from_secs(5);
+const BACKGROUND_PAUSE: Duration = Duration::from_millis(5);
+
+/// A run that waits for longer says so.
+const SAY_AFTER: Duration = Duration::from_millis(200);
 
 /// How long the end of a run waits for the store to close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -78,6 +83,19 @@ async fn close(store: Store) {
     }
 }
 
+/// What was given up gives back what it may have been granted; a run that was told to stop waits for that.
+async fn background_has_ended() {
+    let runtime = tokio::runtime::Handle::current();
+    let ended = async {
+        while runtime.metrics().num_alive_tasks() > 0 {
+            sleep(BACKGROUND_PAUSE).await;
+        }
+    };
+    if timeout(AFTER_SIGNAL_MAX, ended).await.is_err() {
+        tracing::debug!("a grant that may have been made could not be given back in time");
+    }
+}
+
 enum Acquired {
     Lease(LeaseHandle),
     Stopped(Signal),
@@ -102,6 +120,15 @@ fn denied(reason: DenyReason, snapshot: &LeaseSnapshot) -> Failure {
                  `aster audit {end_of_options}{}` tells when",
                 quoted(resource)
             )
+        }
+        (DenyReason::WaitRanOut, Some(holder)) => {
+            let epoch = snapshot.epoch;
+            format!(
+                "the wait for {resource} ran out; it is held by {holder} at epoch {epoch}: try again later"
+            )
+        }
+        (DenyReason::WaitRanOut, None) => {
+            format!("the wait for {resource} ran out, others come first: try again later")
         }
         _ => format!("{resource} was not granted: {reason}"),
     };
@@ -154,31 +181,79 @@ impl Run<'_> {
         store: &Store,
         signals: &mut ForwardedSignals,
     ) -> Result<Acquired, Failure> {
-        let mut acquiring = pin!(LeaseHandle::acquire(
-            store.serializer(),
-            &self.arguments.resource,
-            &self.identity.principal,
-            self.timing.lease_options(),
-        ));
-        loop {
-            let signal = tokio::select! {
+        let mut acquiring = Box::pin(self.ask(store));
+        let mut saying = pin!(self.say_behind_whom(store));
+        let mut has_said = false;
+        let signal = loop {
+            tokio::select! {
                 outcome = &mut acquiring => {
                     return match outcome? {
                         AcquireOutcome::Granted(lease) => Ok(Acquired::Lease(lease)),
                         AcquireOutcome::Denied(reason, snapshot) => Err(denied(reason, &snapshot)),
                     };
                 }
-                signal = signals.next() => signal,
-            };
-            if matches!(signal, Signal::USR1 | Signal::USR2) {
-                continue; // for a command that does not run yet
+                () = &mut saying, if !has_said => has_said = true,
+                signal = signals.next() => match signal {
+                    Signal::USR1 | Signal::USR2 => {} // for a command that does not run yet
+                    signal => break signal,
+                },
             }
-            let late = timeout(ACQUIRE_AFTER_SIGNAL, &mut acquiring).await;
-            if let Ok(Ok(AcquireOutcome::Granted(lease))) = late {
-                let _ = lease.release().await;
+        };
+        match self.arguments.wait {
+            None => {
+                let late = timeout(AFTER_SIGNAL_MAX, &mut acquiring).await;
+                if let Ok(Ok(AcquireOutcome::Granted(lease))) = late {
+                    let _ = lease.release().await;
+                }
             }
-            return Ok(Acquired::Stopped(signal));
+            Some(_) => {
+                // Leaves the queue; a grant on its way is given back in the background.
+                drop(acquiring);
+                background_has_ended().await;
+            }
         }
+        Ok(Acquired::Stopped(signal))
+    }
+
+    async fn ask(&self, store: &Store) -> Result<AcquireOutcome, LeaseError> {
+        let (resource, holder) = (&*self.arguments.resource, &*self.identity.principal);
+        let (serializer, options) = (store.serializer(), self.timing.lease_options());
+        match self.arguments.wait {
+            None => LeaseHandle::acquire(serializer, resource, holder, options).await,
+            Some(wait) => {
+                LeaseHandle::acquire_wait(serializer, resource, holder, options, wait).await
+            }
+        }
+    }
+
+    /// Once it is clear that this run waits, says so, and behind whom.
+    async fn say_behind_whom(&self, store: &Store) {
+        let Some(wait) = self.arguments.wait.filter(|wait| !wait.is_zero()) else {
+            return;
+        };
+        sleep(SAY_AFTER).await;
+        let (serializer, resource) = (store.serializer(), &self.arguments.resource);
+        let holder = match serializer.snapshot(resource).await {
+            Ok(LeaseSnapshot {
+                holder: Some(holder),
+                epoch,
+                ..
+            }) => format!("held by {holder} at epoch {epoch}"),
+            _ => "not granted yet".to_owned(),
+        };
+        let queue = serializer.queue(resource).await.unwrap_or_default();
+        let place = queue
+            .iter()
+            .rposition(|waiter| waiter.candidate == self.identity.principal);
+        let others = match place {
+            Some(1) => "; 1 other comes first".to_owned(),
+            Some(place) if place > 1 => format!("; {place} others come first"),
+            _ => String::new(),
+        };
+        self.context.output.remark(&format!(
+            "waiting for {resource}, at most {}: {holder}{others}",
+            display(wait)
+        ));
     }
 
     /// Runs the command to its end. When this returns, nobody can ask for a fence any more.

@@ -93,6 +93,11 @@ impl Running {
         self.0.as_mut().unwrap().stdin.take().unwrap()
     }
 
+    /// Its output, for who reads it as it comes.
+    pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
+        self.0.as_mut().unwrap().stdout.take().unwrap()
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {

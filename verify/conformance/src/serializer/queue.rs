@@ -6,8 +6,8 @@ use aster_lease::{DenyReason, ErrorKind, LeaseOp, SerializerError, TransitionOut
 
 use super::{Harness, Report, Rule, run_cases};
 use crate::drive::{
-    A, B, C, Checked, D, Drive, RESOURCE, Stop, TTL, acquire, broken, cancel, ensure, release,
-    revoke,
+    A, B, C, Checked, D, Drive, RESOURCE, SHORT_TTL, Stop, TTL, acquire, broken, cancel, ensure,
+    release, revoke,
 };
 use crate::line::{LONG_WAIT, Line, is_denied, is_for_a_retry, is_granted, wish};
 
@@ -93,10 +93,10 @@ async fn a_wait_that_is_asked_for_again_keeps_its_place<H: Harness>(harness: &H)
 
 async fn a_plain_acquire_does_not_overtake_who_waits<H: Harness>(harness: &H) -> Checked {
     let drive = Drive::fresh(harness).await;
-    drive.acquired(A, 1).await?;
+    drive.granted(RESOURCE, acquire(A, SHORT_TTL, 1)).await?;
     let mut line = Line::new(&drive);
     let waiter = line.join(B, 2, &[]).await?;
-    drive.advance(TTL).await?;
+    drive.pass(SHORT_TTL).await?;
     // The waiter is not looked after, so that the plain acquire comes first.
     drive
         .denied(acquire(C, TTL, 3), DenyReason::HeldByOther)
@@ -160,14 +160,13 @@ async fn hands_over<H: Harness>(
 }
 
 async fn an_expiry_hands_over<H: Harness>(harness: &H) -> Checked {
-    const SHORT: Duration = Duration::from_secs(3);
     let drive = Drive::fresh(harness).await;
-    let held = drive.granted(RESOURCE, acquire(A, SHORT, 1)).await?;
+    let held = drive.granted(RESOURCE, acquire(A, SHORT_TTL, 1)).await?;
     let mut line = Line::new(&drive);
     let first = line.ask(wish(B, 2, LONG_WAIT));
     line.queued(&[B]).await?;
     line.still_waits(first).await?;
-    line.beside(drive.pass(SHORT)).await?;
+    line.beside(drive.pass(SHORT_TTL)).await?;
     let fence = line.claimed(first).await?;
     ensure(fence.epoch > held.epoch && fence.holder == *B, || {
         format!("{fence} follows the expired {held}")

@@ -25,6 +25,7 @@ pub(super) async fn cases<H: Harness>(harness: &H, report: &mut Report) {
         BatchAnswersInOrder: a_full_batch_of_renewals_is_answered_one_by_one,
         ListIsComplete: a_list_is_in_byte_order_and_pages,
         FenceCarriesTheAuthority: every_fence_carries_the_authority,
+        FenceCarriesTheAuthority: each_store_has_an_authority_of_its_own,
         RestartKeepsRows: a_restart_keeps_rows_epochs_and_grants,
     );
 }
@@ -312,7 +313,12 @@ async fn every_fence_carries_the_authority<H: Harness>(harness: &H) -> Checked {
     let fence = drive.acquired(A, 1).await?;
     ensure(fence.authority == authority, || {
         format!("{fence} at the authority {authority}")
-    })?;
+    })
+}
+
+async fn each_store_has_an_authority_of_its_own<H: Harness>(harness: &H) -> Checked {
+    let drive = Drive::fresh(harness).await;
+    let authority = drive.acquired(A, 1).await?.authority;
     let other = drive.another().await?.acquired(A, 1).await?;
     ensure(other.authority != authority, || {
         format!("two stores issue fences as {authority}: make it random with the store")

@@ -11,8 +11,8 @@ use aster_lease::{DenyReason, HOLD_OFF_MAX, TransitionOutcome};
 use super::grants::already_ended;
 use super::{Harness, Report, Rule, run_cases};
 use crate::drive::{
-    A, B, C, Checked, Drive, LONG_IDLE, RESOURCE, Stop, TTL, acquire, broken, ensure, release,
-    renew, revoke,
+    A, B, C, Checked, Drive, LONG_IDLE, RESOURCE, SHORT_TTL, Stop, TTL, acquire, broken, ensure,
+    release, renew, revoke,
 };
 use crate::harness::Possible;
 
@@ -102,7 +102,7 @@ async fn a_retried_acquire_restarts_the_ttl<H: Harness>(harness: &H) -> Checked 
 /// Also where the clock can only be waited for: a grant that comes sooner than the ttl after the
 /// first one was asked for is too soon, whatever the machine was busy with.
 async fn a_lease_is_taken_over_after_its_ttl_and_no_sooner<H: Harness>(harness: &H) -> Checked {
-    const SHORT: Duration = Duration::from_secs(2);
+    const SHORT: Duration = SHORT_TTL;
     const LOOKS: u32 = 20;
     let drive = Drive::fresh(harness).await;
     let asked = now();
@@ -164,7 +164,7 @@ async fn a_wall_clock_that_jumps_frees_nothing_and_keeps_nothing<H: Harness>(
 async fn a_duplicate_acquire_after_expiry_is_expired<H: Harness>(harness: &H) -> Checked {
     let drive = expired(harness).await?;
     drive
-        .denied(acquire(A, TTL, 1), DenyReason::Expired)
+        .denied(acquire(A, SHORT_TTL, 1), DenyReason::Expired)
         .await
         .map(|_| ())
 }
@@ -382,10 +382,10 @@ async fn a_hold_off_outlives_the_time_of_idle_rows<H: Harness>(harness: &H) -> C
 /// A store where A's lease of grant 1 has expired and nobody took it.
 async fn expired<H: Harness>(harness: &H) -> Checked<Drive<'_, H>> {
     let drive = Drive::fresh(harness).await;
-    drive.granted(RESOURCE, acquire(A, TTL, 1)).await?;
+    drive.granted(RESOURCE, acquire(A, SHORT_TTL, 1)).await?;
     drive
         .denied(acquire(B, TTL, 2), DenyReason::HeldByOther)
         .await?;
-    drive.advance(TTL).await?;
+    drive.pass(SHORT_TTL).await?;
     Ok(drive)
 }

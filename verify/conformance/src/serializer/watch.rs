@@ -6,8 +6,8 @@ use aster_lease::{ErrorKind, LeaseSnapshot, LeaseWatch, SerializerError, Transit
 
 use super::{Harness, Report, Rule, run_cases};
 use crate::drive::{
-    A, B, C, Checked, Drive, RESOURCE, Stop, TTL, acquire, broken, cancel, ensure, release, renew,
-    revoke,
+    A, B, C, Checked, Drive, RESOURCE, SHORT_TTL, Stop, TTL, acquire, broken, cancel, ensure,
+    release, renew, revoke,
 };
 use crate::line::Line;
 
@@ -61,12 +61,12 @@ async fn a_watch_shows_every_way_in_which_ownership_changes<H: Harness>(harness:
         shows(&drive, &mut watch, None, epoch).await?;
     }
     // An expiry is no change; the takeover is.
-    drive.acquired(A, 10).await?;
-    match drive.advance(TTL).await {
+    drive.granted(RESOURCE, acquire(A, SHORT_TTL, 10)).await?;
+    drive.ask(RESOURCE, acquire(B, TTL, 11)).await?;
+    match drive.pass(SHORT_TTL).await {
         Err(Stop::NotPossible(_)) => return Ok(()),
         answer => answer?,
     }
-    drive.ask(RESOURCE, acquire(B, TTL, 11)).await?;
     let taken = drive.acquired(B, 11).await?;
     shows(&drive, &mut watch, Some(B), taken.epoch).await
 }

@@ -341,7 +341,7 @@ impl Harness for Model {
     fn settles_within(&self) -> Duration {
         match self.0 {
             Fault::Nothing => Duration::from_secs(20),
-            _ => Duration::from_millis(100),
+            _ => Duration::from_millis(50),
         }
     }
 

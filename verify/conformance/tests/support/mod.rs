@@ -5,6 +5,8 @@
     reason = "each test file uses its own part of this"
 )]
 
+pub mod sqlite;
+
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 

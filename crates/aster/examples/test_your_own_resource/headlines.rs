@@ -1,0 +1,45 @@
+//! The resource with a bug.
+
+// begin: resource
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aster::lease::{Fence, FenceRejection, MemorySerializer};
+
+/// Headlines by page. Only who holds the lease of a page sets its headline.
+#[derive(Clone, Default)]
+pub struct Headlines {
+    pub leases: MemorySerializer,
+    headlines: Arc<Mutex<HashMap<String, String>>>,
+}
+
+impl Headlines {
+    /// `headline` is asked for at the last moment: what it answers is what is set.
+    pub fn set(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        headline: impl FnOnce() -> String,
+    ) -> Result<(), FenceRejection> {
+        self.leases.mutate_fenced(fence, writer, || ())?;
+        self.put(&fence.resource, headline());
+        Ok(())
+    }
+
+    pub fn get(&self, page: &str) -> Option<String> {
+        let headlines = self
+            .headlines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        headlines.get(page).cloned()
+    }
+
+    fn put(&self, page: &str, headline: String) {
+        let mut headlines = self
+            .headlines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        headlines.insert(page.to_owned(), headline);
+    }
+}
+// end: resource
