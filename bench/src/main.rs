@@ -73,6 +73,9 @@ fn run(scale: Scale, names: &[&String]) -> Result<(), Failure> {
             lines.extend((case.run)(scale)?);
         }
     }
+    if scale.is_quick() {
+        println!("A quick run: these numbers mean nothing.\n");
+    }
     println!("`cargo xtask bench` on {}:\n", machine::describe());
     print!("{}", table::markdown(&lines));
     Ok(())

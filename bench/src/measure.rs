@@ -26,6 +26,10 @@ impl Scale {
         Self { quick: true }
     }
 
+    pub(crate) fn is_quick(self) -> bool {
+        self.quick
+    }
+
     pub(crate) fn rounds(self) -> usize {
         self.pick(ROUNDS, 1)
     }

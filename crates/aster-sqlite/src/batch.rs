@@ -333,7 +333,11 @@ impl<'a> Batch<'a> {
             }
             Effect::Replace(mut state) => {
                 self.changes.side |= side.drop_claim(resource)?;
-                if !matches!(op, LeaseOp::Acquire { .. }) {
+                let is_acquire = matches!(op, LeaseOp::Acquire { .. });
+                if is_acquire && verdict.unclaimed {
+                    self.changes.news.claim_lapsed();
+                }
+                if !is_acquire {
                     state.revision = state.revision.saturating_add(RENEWALS_IN_FLIGHT_MAX);
                 } else if let Some(row) = row.as_ref().filter(|row| row.state.held.is_some())
                     && !is_new

@@ -1,6 +1,7 @@
 //! One call that waits, and what others know of it.
 
 use aster_core::{GrantId, Principal, ResourceName};
+use aster_lease::metrics::WaiterCounted;
 use aster_lease::{SerializerError, WaitOutcome};
 use tokio::sync::oneshot;
 
@@ -16,6 +17,8 @@ pub(crate) struct Wait {
     pub(crate) grant_id: GrantId,
     pub(crate) until_ns: u64,
     pub(crate) place: Option<Place>,
+    /// While it stands in the queue.
+    pub(crate) counted: Option<WaiterCounted>,
     /// Its wait is over, and the writer is about to say so.
     pub(crate) is_over: bool,
     pub(crate) phase: Phase,

@@ -62,6 +62,8 @@ pub(crate) struct Evidence {
 /// A judgement, and what has to be watched from now on to judge better later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
+    /// The present holder waited for it, and has not renewed it.
+    pub(crate) unclaimed: bool,
     pub(crate) judged: Judged,
     /// Instants that are from another clock and were never seen on ours.
     pub(crate) watches: Vec<(Watched, Seen)>,
@@ -123,6 +125,7 @@ pub(crate) fn judge(row: &mut StoredRow, evidence: &Evidence, era: Id, now_ns: u
             let left = ttl.duration().saturating_sub(elapsed(since_ns, now_ns));
             match unclaimed(row, evidence, era) {
                 Some(claim) => {
+                    verdict.unclaimed = true;
                     let elapsed = elapsed(claim.since_ns, now_ns);
                     left.min(claim.duration.saturating_sub(elapsed))
                 }

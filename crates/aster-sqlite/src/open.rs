@@ -86,7 +86,11 @@ pub(crate) fn open(
         gate: Gate::default(),
         rejections: Rejections::default(),
         suspects: Suspects::default(),
-        waiting: Arc::new(Waiting::new(process, options.time.clone())),
+        waiting: Arc::new(Waiting::new(
+            process,
+            options.time.clone(),
+            options.metrics.clone(),
+        )),
         seen_sequence: AtomicU64::new(store.sequence),
         reading: Mutex::default(),
         journal: OnceLock::new(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use aster_core::{
     DenyReason, Fence, GrantId, LeaseOp, LeaseSnapshot, Principal, ResourceName, TransitionOutcome,
 };
+use aster_lease::metrics::HandOver;
 use aster_lease::{SerializerError, WaitOutcome};
 
 use crate::batch::{Batch, Own, Present};
@@ -43,6 +44,7 @@ struct HandedOver {
     fence: Fence,
     claim: Duration,
     whose: Whose,
+    cause: HandOver,
 }
 
 /// What the queue has to tell after a commit.
@@ -59,6 +61,8 @@ pub(crate) struct News {
     changed: Vec<ResourceName>,
     /// Processes that were found dead.
     dead: Vec<ProcessId>,
+    /// Grants that went to somebody else because nobody claimed them.
+    claims_lapsed: usize,
 }
 
 impl News {
@@ -79,9 +83,18 @@ impl News {
         &self.refused_tickets
     }
 
-    /// Tells those whom it concerns. What it tells of is durable.
+    /// A grant went to somebody else because nobody claimed it.
+    pub(crate) fn claim_lapsed(&mut self) {
+        self.claims_lapsed += 1;
+    }
+
+    /// Tells those whom it concerns, and counts. What it tells of is durable.
     pub(crate) fn tell(self, main: &Path, waiting: &Waiting) {
+        for _ in 0..self.claims_lapsed {
+            waiting.metrics.claim_lapsed();
+        }
         for handed in self.handed_over {
+            waiting.metrics.handed_over(handed.cause);
             let resource = handed.fence.resource.clone();
             match handed.whose {
                 Whose::Theirs(Some(peer)) => peer.wake(&resource),
@@ -151,6 +164,10 @@ impl Batch<'_> {
                         fence,
                         claim: claim.duration,
                         whose,
+                        cause: match before.is_some_and(|row| row.state.held.is_some()) {
+                            true => HandOver::Expired,
+                            false => HandOver::Freed,
+                        },
                     });
                     return Ok(());
                 }

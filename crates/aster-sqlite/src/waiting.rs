@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aster_core::{GrantId, LeaseSnapshot, ResourceName};
-use aster_lease::{SerializerError, WaitRequest, WatchSender};
+use aster_lease::{Metrics, SerializerError, WaitRequest, WatchSender};
 use tokio::sync::oneshot;
 
 use crate::calls::{Answer, Left, Mine, Phase, Place, Wait, lost_place, replaced};
@@ -29,6 +29,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Waiting {
     /// The name of this opening in the queues.
     pub(crate) process: ProcessId,
+    pub(crate) metrics: Metrics,
     time: Arc<dyn StoreTime>,
     state: Mutex<State>,
 }
@@ -102,9 +103,10 @@ impl fmt::Debug for Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(process: ProcessId, time: Arc<dyn StoreTime>) -> Self {
+    pub(crate) fn new(process: ProcessId, time: Arc<dyn StoreTime>, metrics: Metrics) -> Self {
         Self {
             process,
+            metrics,
             time,
             state: Mutex::default(),
         }
@@ -151,6 +153,7 @@ impl Waiting {
             grant_id: request.grant_id,
             until_ns,
             place: None,
+            counted: None,
             is_over: false,
             phase: Phase::Waits(reply),
         };
@@ -182,6 +185,7 @@ impl Waiting {
             return;
         }
         wait.place = Some(place);
+        wait.counted.get_or_insert_with(|| self.metrics.waiter());
         let (until_ns, resource) = (wait.until_ns, wait.resource.clone());
         state.untils.insert((until_ns, id));
         let local = state.resources.entry(resource.clone()).or_default();

@@ -8,13 +8,19 @@
 
 mod support;
 
+use std::time::Duration;
+
 use aster_lease::metrics::prometheus_client::encoding::text::encode;
 use aster_lease::metrics::prometheus_client::registry::Registry;
 use aster_lease::{
-    ExpectedRevision, Fence, FencedError, LeaseOp, LeaseSerializer, Metrics, Registers, WriteId,
+    ExpectedRevision, Fence, FencedError, LeaseOp, LeaseSerializer, Metrics, Registers, Ttl,
+    WaitOutcome, WaitRequest, WriteId,
 };
 use aster_sqlite::{SqliteOptions, SqliteSerializer};
-use support::{Place, TestTime, acquire, acquire_op, grant_id, options_at, release};
+use support::{
+    Place, TTL_MS, TestTime, acquire, acquire_op, fresh_grant_id, grant_id, options_at, principal,
+    release,
+};
 
 /// The value of a series, 0 when it is not there.
 fn value(registry: &Registry, series: &str) -> f64 {
@@ -110,4 +116,61 @@ async fn answers_writes_and_rejections_are_counted() {
     assert_eq!(rejected(&registry, "not_holder"), 1.0);
     assert_eq!(rejected(&registry, "future_epoch"), 1.0);
     assert_eq!(value(&registry, "aster_future_epochs_total"), 1.0);
+}
+
+/// A caller that waits in a task of its own, and stands in the queue when this returns.
+async fn waiter(store: &SqliteSerializer, holder: &str, position: usize) -> Waiting {
+    let request = WaitRequest {
+        candidate: principal(holder),
+        ttl: Ttl::from_millis(TTL_MS).unwrap(),
+        grant_id: fresh_grant_id(),
+        wait: Duration::from_secs(60),
+    };
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.acquire_wait("catalog", request).await.unwrap() }
+    });
+    while store.queue("catalog").await.unwrap().len() < position {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    waiting
+}
+
+type Waiting = tokio::task::JoinHandle<WaitOutcome>;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_its_hand_overs_and_its_lapsed_claims_are_counted() {
+    let place = Place::new();
+    let mut registry = Registry::default();
+    let options = SqliteOptions {
+        metrics: Metrics::register(&mut registry),
+        claim_time: Duration::from_millis(200),
+        ..SqliteOptions::default()
+    };
+    let store = SqliteSerializer::open_with(&place.path, options).unwrap();
+    let first = acquire(&store, "catalog", "worker-a").await;
+    let second = waiter(&store, "worker-b", 1).await;
+    let third = waiter(&store, "worker-c", 2).await;
+    assert_eq!(value(&registry, "aster_waiters"), 2.0);
+
+    release(&store, &first).await.unwrap();
+    assert!(matches!(
+        second.await.unwrap(),
+        WaitOutcome::Granted { claim: Some(_), .. }
+    ));
+    let hand_overs = |cause: &str| {
+        let series = format!("aster_hand_overs_total{{cause=\"{cause}\"}}");
+        value(&registry, &series)
+    };
+    assert_eq!(hand_overs("freed"), 1.0);
+    // The second does not claim.
+    assert!(matches!(
+        third.await.unwrap(),
+        WaitOutcome::Granted { claim: Some(_), .. }
+    ));
+    assert_eq!((hand_overs("freed"), hand_overs("expired")), (1.0, 1.0));
+    assert_eq!(value(&registry, "aster_claims_lapsed_total"), 1.0);
+    assert_eq!(value(&registry, "aster_waiters"), 0.0);
+    assert_eq!(answered(&registry, "acquire_wait", "ok", ""), 2.0);
+    assert_eq!(value(&registry, "aster_wait_seconds_count"), 2.0);
 }
