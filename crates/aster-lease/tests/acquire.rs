@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, Clock, DenyReason, ErrorKind, LeaseHandle, LeaseOptions, LeaseSerializer,
-    LeaseStatus, MemorySerializer, SystemClock, TransitionOutcome,
+    AcquireOutcome, Clock, DenyReason, ErrorKind, LeaseError, LeaseHandle, LeaseOptions,
+    LeaseSerializer, LeaseStatus, MemorySerializer, SerializerError, SystemClock,
+    TransitionOutcome,
 };
 use support::{
     Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options, settle,
@@ -256,4 +257,25 @@ async fn expiry_and_takeover_work_with_authorization_switched_on() {
         1,
         "no epoch was spent"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_busy_store_said_is_told_and_not_only_that_time_ran_out() {
+    let network = Faulty::new();
+    network.script([Fault::Busy]);
+    network.always(Fault::RequestLost);
+    let error = LeaseHandle::acquire(network.clone(), RESOURCE, "a", options())
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("busy"), "{error}");
+
+    // A store that never said a word is told with the whole time that it was given.
+    network.always(Fault::RequestLost);
+    let error = LeaseHandle::acquire(network.clone(), RESOURCE, "a", options())
+        .await
+        .unwrap_err();
+    let LeaseError::Serializer(SerializerError::Timeout { after }) = error else {
+        panic!("{error}");
+    };
+    assert!(after >= LeaseOptions::default().ttl / 2, "{after:?}");
 }

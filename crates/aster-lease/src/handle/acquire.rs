@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use super::LeaseHandle;
+use super::attempt::Troubles;
 use super::options::LeaseOptions;
 use super::schedule::{Schedule, Source};
 use super::wish::{Undo, Wish};
@@ -178,6 +179,7 @@ impl Undo {
         let mut backoff = parts.backoff(attempt_max);
         // Set once an attempt has ended without an answer: it may be carried out any time later.
         let mut unanswered = false;
+        let mut troubles = Troubles::default();
         let mut left = time_max;
         loop {
             let sent = parts.clock.now();
@@ -213,9 +215,12 @@ impl Undo {
                 tokio::time::sleep(backoff.pause(left)).await;
                 left = time_max.saturating_sub(parts.clock.now().since(started));
             }
-            if error.kind() != ErrorKind::Retry || left.is_zero() {
-                self.armed = error.kind() != ErrorKind::FixCall;
-                return Err(error.into());
+            let is_final = error.kind() != ErrorKind::Retry;
+            self.armed = error.kind() != ErrorKind::FixCall;
+            troubles.add(error);
+            if is_final || left.is_zero() {
+                let elapsed = parts.clock.now().since(started);
+                return Err(troubles.told(elapsed).into());
             }
         }
     }

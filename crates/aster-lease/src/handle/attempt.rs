@@ -100,3 +100,25 @@ impl Backoff {
         pause
     }
 }
+
+/// Why attempts failed, for the caller who hears of it in the end: what a store has said tells more than
+/// that it did not answer the last attempt in the time that was left.
+#[derive(Default)]
+pub(super) struct Troubles {
+    said: Option<SerializerError>,
+}
+
+impl Troubles {
+    pub(super) fn add(&mut self, error: SerializerError) {
+        if !matches!(error, SerializerError::Timeout { .. }) {
+            self.said = Some(error);
+        }
+    }
+
+    /// The error to report after `elapsed`.
+    pub(super) fn told(self, elapsed: Duration) -> SerializerError {
+        self.said.unwrap_or(SerializerError::Timeout {
+            after: Duration::from_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
+        })
+    }
+}

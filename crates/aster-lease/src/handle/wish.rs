@@ -12,9 +12,9 @@ use super::{LeaseHandle, state::Shared};
 use crate::clock::Moment;
 use crate::error::{LeaseError, SerializerError};
 
-/// One attempt to acquire may take this part of the renew interval, so that several lost replies
-/// leave time to retry.
-const ATTEMPT_PARTS: u32 = 2;
+/// One attempt to acquire may take this part of the time that a grant can be used, so that several lost
+/// replies leave time to retry, and a store that is busy has time to say so.
+const ATTEMPT_PARTS: u32 = 5;
 /// But at least this long: a durable grant waits for a disk.
 const ATTEMPT_MIN: Duration = Duration::from_secs(1);
 /// And at most this long, whatever the ttl: a lost answer must not cost an hour.
@@ -34,7 +34,7 @@ pub(super) struct Wish {
 impl Wish {
     /// How long one request may take.
     pub(super) fn attempt_max(&self) -> Duration {
-        (self.timing.renew_interval / ATTEMPT_PARTS)
+        (self.timing.usable / ATTEMPT_PARTS)
             .clamp(ATTEMPT_MIN, ATTEMPT_MAX)
             .min(self.timing.usable)
     }
