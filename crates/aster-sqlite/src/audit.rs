@@ -51,7 +51,8 @@ pub(crate) fn insert(
             ])
         })
         .map_err(storage)?;
-    let records_max = records_max as u64;
+    // The newest stays in any case: by it others notice that there were changes.
+    let records_max = records_max.max(1) as u64;
     let id = unsigned(connection.last_insert_rowid());
     if id.is_multiple_of(PRUNE_STEP) && id > records_max {
         connection

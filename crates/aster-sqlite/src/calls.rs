@@ -1,11 +1,14 @@
 //! One call that waits, and what others know of it.
 
+use std::sync::Arc;
+
 use aster_core::{GrantId, Principal, ResourceName};
 use aster_lease::metrics::WaiterCounted;
 use aster_lease::{SerializerError, WaitOutcome};
 use tokio::sync::oneshot;
 
 use crate::schema::Id;
+use crate::waiting::Waiting;
 
 pub(crate) type Answer = Result<WaitOutcome, SerializerError>;
 
@@ -21,6 +24,8 @@ pub(crate) struct Wait {
     pub(crate) counted: Option<WaiterCounted>,
     /// Its wait is over, and the writer is about to say so.
     pub(crate) is_over: bool,
+    /// Another call has its grant, and goes on with it.
+    pub(crate) takes_nothing: bool,
     pub(crate) phase: Phase,
 }
 
@@ -60,12 +65,63 @@ pub(crate) struct Mine {
     pub(crate) until_ns: u64,
 }
 
+/// A call's own end. When it is dropped before the caller had its answer, its place or its grant is
+/// given up.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) id: u64,
+    waiting: Arc<Waiting>,
+    seen: Option<bool>,
+}
+
+impl Wish {
+    pub(crate) fn new(id: u64, waiting: Arc<Waiting>) -> Self {
+        let seen = None;
+        Self { id, waiting, seen }
+    }
+
+    /// The caller has its answer.
+    pub(crate) fn done(mut self, answer: &Answer) {
+        self.seen = Some(matches!(answer, Ok(WaitOutcome::Granted { .. })));
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.waiting.over(self.id, self.seen);
+    }
+}
+
+/// A wait that is being ended. If it was not answered when this is dropped, it goes on.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) resource: ResourceName,
+    pub(crate) grant_id: GrantId,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.waiting.not_ended(&self.resource, self.grant_id);
+    }
+}
+
 impl Wait {
     pub(crate) fn wish(&self) -> Left {
         Left {
             resource: self.resource.clone(),
             candidate: self.candidate.clone(),
             grant_id: self.grant_id,
+        }
+    }
+
+    /// Whether a caller that goes away without its answer leaves something behind.
+    pub(crate) fn has_to_leave(&self) -> bool {
+        match self.phase {
+            _ if self.takes_nothing => false,
+            Phase::Waits(_) => true,
+            Phase::Answered { granted } => granted,
+            Phase::Replaced => false,
         }
     }
 

@@ -15,6 +15,7 @@ compile_error!("the SQLite store tells files apart by their inodes and needs Uni
 mod audit;
 mod backup;
 mod batch;
+mod callers;
 mod calls;
 mod connection;
 mod domain;

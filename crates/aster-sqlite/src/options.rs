@@ -42,7 +42,8 @@ pub struct SqliteOptions {
     /// About how many free rows without a register stay, whatever their age; [`IDLE_ROWS_MAX`] by
     /// default. The oldest go first, behind the epoch floor.
     pub idle_rows_max: usize,
-    /// About how many audit records stay; [`AUDIT_RECORDS_MAX`] by default. The oldest go first.
+    /// About how many audit records stay, at least one; [`AUDIT_RECORDS_MAX`] by default. The oldest go
+    /// first.
     pub audit_records_max: usize,
     /// How long a grant that was waited for lasts until its first renewal, or its ttl if that is
     /// shorter; [`CLAIM_TIME`] by default. A waiter that died costs those behind it about so much.

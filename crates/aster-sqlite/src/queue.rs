@@ -13,7 +13,7 @@ use aster_lease::metrics::HandOver;
 use aster_lease::{SerializerError, WaitOutcome};
 
 use crate::batch::{Batch, Own, Present};
-use crate::calls::{Answer, Left, Place};
+use crate::calls::{Answer, Ending, Left, Place};
 use crate::judge::Claim;
 use crate::rows::{self, StoredRow};
 use crate::schema::StoreRow;
@@ -63,6 +63,8 @@ pub(crate) struct News {
     dead: Vec<ProcessId>,
     /// Grants that went to somebody else because nobody claimed them.
     claims_lapsed: usize,
+    /// Waits of ours that end with this batch, or go on without it.
+    endings: Vec<Ending>,
 }
 
 impl News {
@@ -345,7 +347,8 @@ impl Batch<'_> {
         }
         let is_ours = waiter.process == self.shared.waiting.process;
         if is_ours {
-            self.shared.waiting.is_ending(resource, grant_id);
+            let ending = self.shared.waiting.end(resource, grant_id);
+            self.changes.news.endings.push(ending);
         }
         self.leave_queue(resource, grant_id)?;
         if is_ours {

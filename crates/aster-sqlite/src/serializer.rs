@@ -351,7 +351,7 @@ impl SqliteSerializer {
             .writer
             .submit(writer::Job::shared(Item::Join(join)))?;
         let outcome = answer(receiver).await;
-        wish.done();
+        wish.done(&outcome);
         outcome
     }
 }

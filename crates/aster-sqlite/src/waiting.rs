@@ -1,7 +1,7 @@
 //! Who of this process waits and who watches: callers put themselves down here, the writer and the
 //! looking thread answer them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,21 @@ use aster_core::{GrantId, LeaseSnapshot, ResourceName};
 use aster_lease::{Metrics, SerializerError, WaitRequest, WatchSender};
 use tokio::sync::oneshot;
 
-use crate::calls::{Answer, Left, Mine, Phase, Place, Wait, lost_place, replaced};
+use crate::callers::State;
+use crate::calls::{Answer, Ending, Left, Mine, Phase, Place, Wait, Wish, lost_place, replaced};
 use crate::domain::StoreTime;
 use crate::plans::after;
 use crate::schema::Id;
 use crate::waiters::ProcessId;
 
 /// How many calls of one process wait at once, in all queues of a store.
-const WAITS_MAX: usize = 100_000;
+pub(crate) const WAITS_MAX: usize = 100_000;
 /// How many resources one process watches at once.
 const WATCHES_MAX: usize = 100_000;
 /// For how long a call that failed may ask again and find its place.
 const FAILED_GRACE: Duration = Duration::from_secs(2);
+/// How soon giving up is tried again that could not be carried out.
+const LEAVE_AGAIN: Duration = Duration::from_millis(100);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Shared by all threads of one open store.
@@ -32,65 +35,6 @@ pub(crate) struct Waiting {
     pub(crate) metrics: Metrics,
     time: Arc<dyn StoreTime>,
     state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    next_id: u64,
-    waits: HashMap<u64, Wait>,
-    resources: HashMap<ResourceName, Local>,
-    watches: usize,
-    /// When waits are over, on the store's clock.
-    untils: BTreeSet<(u64, u64)>,
-    /// What changed here and is to be looked at.
-    changed: HashSet<ResourceName>,
-    /// Who gave up, and has to leave the queue or give back a grant, and from when on.
-    left: Vec<(u64, Left)>,
-    bell: Option<UnixDatagram>,
-    closed: bool,
-}
-
-/// What this process has to do with one resource.
-#[derive(Debug, Default)]
-struct Local {
-    /// By ticket, so the first one comes first.
-    queued: BTreeMap<i64, u64>,
-    grants: HashMap<GrantId, u64>,
-    watches: Vec<WatchSender>,
-}
-
-/// A call's own end. When it is dropped before the call was answered, its place or its grant is given
-/// up.
-#[derive(Debug)]
-pub(crate) struct Wish {
-    pub(crate) id: u64,
-    waiting: Arc<Waiting>,
-    is_done: bool,
-}
-
-impl Wish {
-    /// The caller has its answer.
-    pub(crate) fn done(mut self) {
-        self.is_done = true;
-    }
-}
-
-impl Drop for Wish {
-    fn drop(&mut self) {
-        let mut state = self.waiting.lock();
-        let Some(wait) = state.remove(self.id) else {
-            return;
-        };
-        let gave_up = match wait.phase {
-            Phase::Waits(_) => true,
-            Phase::Answered { granted } => granted,
-            Phase::Replaced => false,
-        };
-        if gave_up && !self.is_done {
-            state.give_up(0, wait.wish());
-            state.ring();
-        }
-    }
 }
 
 impl fmt::Debug for Waiting {
@@ -155,17 +99,31 @@ impl Waiting {
             place: None,
             counted: None,
             is_over: false,
+            takes_nothing: false,
             phase: Phase::Waits(reply),
         };
         state.waits.insert(id, wait);
+        state.calls.entry(request.grant_id).or_default().push(id);
         let local = state.resources.entry(resource.clone()).or_default();
         local.grants.insert(request.grant_id, id);
-        let wish = Wish {
-            id,
-            waiting: self.clone(),
-            is_done: false,
+        Ok((Wish::new(id, self.clone()), receiver))
+    }
+
+    /// The call is over. `seen`: its caller has had its answer, and whether that was a grant.
+    pub(crate) fn over(&self, id: u64, seen: Option<bool>) {
+        let mut state = self.lock();
+        let Some(wait) = state.remove(id) else {
+            return;
         };
-        Ok((wish, receiver))
+        match seen {
+            Some(true) => state.owned(&wait),
+            Some(false) => {}
+            None if wait.has_to_leave() && !state.has_other_owner(&wait) => {
+                state.give_up(0, wait.wish());
+                state.ring();
+            }
+            None => {}
+        }
     }
 
     /// Whether that call still waits for an answer.
@@ -202,10 +160,13 @@ impl Waiting {
     pub(crate) fn fail(&self, id: u64, error: SerializerError) {
         let from_ns = after(self.time.now_ns(), FAILED_GRACE);
         let mut state = self.lock();
-        let wish = state.waits.get(&id).map(Wait::wish);
+        let has_to_leave = state.waits.get(&id).is_some_and(Wait::has_to_leave);
         if state.answer(id, Err(error))
-            && let Some(wish) = wish
+            && has_to_leave
+            && let Some(wait) = state.waits.get(&id)
+            && !state.has_other_owner(wait)
         {
+            let wish = wait.wish();
             state.give_up(from_ns, wish);
             state.ring();
         }
@@ -355,9 +316,13 @@ impl Waiting {
     /// That one could not be given up yet. A later call under its grant id, if there is one, has the
     /// place instead: it has not been answered before this one failed.
     pub(crate) fn put_back(&self, left: Left) {
-        if !self.expects(&left.resource, left.grant_id) {
-            self.lock().give_up(0, left);
+        if self.expects(&left.resource, left.grant_id) {
+            return;
         }
+        let from_ns = after(self.time.now_ns(), LEAVE_AGAIN);
+        let mut state = self.lock();
+        state.give_up(from_ns, left);
+        state.ring();
     }
 
     pub(crate) fn take_changed(&self) -> HashSet<ResourceName> {
@@ -383,13 +348,23 @@ impl Waiting {
         waits
     }
 
-    /// The writer is about to end the wait under that grant id.
-    pub(crate) fn is_ending(&self, resource: &ResourceName, grant_id: GrantId) {
+    /// The writer is about to end the wait under that grant id; nobody else answers it until the answer
+    /// is dropped.
+    pub(crate) fn end(self: &Arc<Self>, resource: &ResourceName, grant_id: GrantId) -> Ending {
+        self.lock().set_over(resource, grant_id, true);
+        Ending {
+            waiting: self.clone(),
+            resource: resource.clone(),
+            grant_id,
+        }
+    }
+
+    /// It has not ended, or has lost its place halfway: somebody has to look.
+    pub(crate) fn not_ended(&self, resource: &ResourceName, grant_id: GrantId) {
         let mut state = self.lock();
-        let local = state.resources.get(resource);
-        let id = local.and_then(|local| local.grants.get(&grant_id).copied());
-        if let Some(wait) = id.and_then(|id| state.waits.get_mut(&id)) {
-            wait.is_over = true;
+        if state.set_over(resource, grant_id, false) {
+            state.changed.insert(resource.clone());
+            state.ring();
         }
     }
 
@@ -467,83 +442,5 @@ impl Waiting {
             !local.is_idle()
         });
         state.watches = 0;
-    }
-}
-
-impl State {
-    fn give_up(&mut self, from_ns: u64, left: Left) {
-        // Nobody can be told any more: its place ends with its wait, its grant with the claim time.
-        if self.left.len() >= WAITS_MAX {
-            self.left.remove(0);
-        }
-        self.left.push((from_ns, left));
-    }
-
-    fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            // When it is full it has been rung.
-            let _ = bell.send(&[1]);
-        }
-    }
-
-    fn mine(&self, id: u64) -> Option<Mine> {
-        let wait = self.waits.get(&id)?;
-        let waits = matches!(wait.phase, Phase::Waits(_)) && !wait.is_over;
-        waits.then(|| Mine {
-            id,
-            wish: wait.wish(),
-            place: wait.place,
-            until_ns: wait.until_ns,
-        })
-    }
-
-    fn answer(&mut self, id: u64, answer: Answer) -> bool {
-        let Some(wait) = self.waits.get_mut(&id) else {
-            return false;
-        };
-        let answered = wait.answer(answer);
-        if answered {
-            self.unlink(id);
-        }
-        answered
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Wait> {
-        self.unlink(id);
-        self.waits.remove(&id)
-    }
-
-    /// Takes a call out of the queue of its resource, not out of the list of calls.
-    fn unlink(&mut self, id: u64) {
-        let Some(wait) = self.waits.get(&id) else {
-            return;
-        };
-        self.untils.remove(&(wait.until_ns, id));
-        let Some(local) = self.resources.get_mut(&wait.resource) else {
-            return;
-        };
-        if let Some(place) = wait.place
-            && local.queued.get(&place.ticket) == Some(&id)
-        {
-            local.queued.remove(&place.ticket);
-        }
-        if local.grants.get(&wait.grant_id) == Some(&id) {
-            local.grants.remove(&wait.grant_id);
-        }
-        let resource = wait.resource.clone();
-        self.forget_idle(&resource);
-    }
-
-    fn forget_idle(&mut self, resource: &ResourceName) {
-        if self.resources.get(resource).is_some_and(Local::is_idle) {
-            self.resources.remove(resource);
-            self.changed.remove(resource);
-        }
-    }
-}
-
-impl Local {
-    fn is_idle(&self) -> bool {
-        self.queued.is_empty() && self.grants.is_empty() && self.watches.is_empty()
     }
 }

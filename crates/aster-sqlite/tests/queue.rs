@@ -291,6 +291,46 @@ async fn a_call_that_was_replaced_takes_nothing_with_it() {
     assert_renewed(renew(&store, &fence).await);
 }
 
+/// Two calls under one grant id, of which one hears of the grant: the other is dropped and takes nothing
+/// along, whichever of the two it is.
+#[tokio::test]
+async fn a_grant_that_one_of_two_calls_has_seen_is_not_given_back_by_the_other() {
+    let place = Place::new();
+    let store = place.open_at(&TestTime::new("boot"));
+    let mut fence = acquire(&store, "catalog", "worker-a").await;
+    for (hears_first, drops_first) in [(true, false), (false, false), (true, true)] {
+        let id = fresh_grant_id();
+        let request = || wait_request("worker-b", TTL_MS, id, LONG);
+        let mut first = Box::pin(store.acquire_wait("catalog", request()));
+        assert!(poll_once(&mut first).await.is_none());
+        until_queued(&store, "catalog", 1).await;
+        // The grant is on its way to the first call when the second one is made.
+        release(&store, &fence).await.unwrap();
+        let mut second = Box::pin(store.acquire_wait("catalog", request()));
+        assert!(poll_once(&mut second).await.is_none());
+        let (hears, other) = match hears_first {
+            true => (first, second),
+            false => (second, first),
+        };
+        let waited = match drops_first {
+            true => {
+                drop(other);
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                hears.await
+            }
+            false => {
+                let waited = hears.await;
+                drop(other);
+                waited
+            }
+        };
+        (fence, _) = granted_after_wait(waited);
+        // Nothing that was left behind ends it afterwards.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_renewed(renew(&store, &fence).await);
+    }
+}
+
 #[tokio::test]
 async fn who_is_held_off_is_told_so_and_the_next_one_is_granted() {
     let place = Place::new();

@@ -11,9 +11,9 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use aster_core::{DenyReason, ErrorKind};
-use aster_lease::{CLAIM_TIME, LeaseSerializer};
-use aster_sqlite::SqliteSerializer;
+use aster_core::{DenyReason, ErrorKind, LeaseOp};
+use aster_lease::{CLAIM_TIME, LeaseSerializer, WaitOutcome};
+use aster_sqlite::{SqliteOptions, SqliteSerializer};
 use support::*;
 
 fn remove_side(place: &Place) {
@@ -256,4 +256,87 @@ async fn a_child_process_inherits_no_socket() {
         !listed.contains("socket:") && !listed.contains("leases"),
         "{listed}"
     );
+}
+
+/// The place goes with the side file's commit, and the Cancel fails with the main file's. Whoever waited
+/// hears of it all the same, long before its wait is over.
+#[tokio::test]
+async fn a_cancel_that_fails_halfway_leaves_nobody_waiting_for_nothing() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let options = SqliteOptions {
+        claim_time: LONG,
+        ..options_at(&time)
+    };
+    let store = SqliteSerializer::open_with(&place.path, options).unwrap();
+    acquire(&store, "catalog", "worker-a").await;
+    let id = fresh_grant_id();
+    let request = wait_request("worker-b", TTL_MS, id, LONG);
+    let cancelled = {
+        let store = store.clone();
+        tokio::spawn(async move { store.acquire_wait("catalog", request).await })
+    };
+    until_queued(&store, "catalog", 1).await;
+    let second = waiting(&store, "catalog", "worker-c", 2).await;
+    let outside = rusqlite::Connection::open(&place.path).unwrap();
+    outside
+        .execute_batch(
+            "CREATE TRIGGER failing BEFORE UPDATE ON aster_store
+             BEGIN SELECT RAISE(ABORT, 'no'); END;",
+        )
+        .unwrap();
+    // Expired: whatever comes first has the row to hand over, which cannot be committed.
+    time.advance_ms(TTL_MS);
+    let cancel = LeaseOp::Cancel {
+        candidate: principal("worker-b"),
+        grant_id: id,
+    };
+    store.transition("catalog", cancel).await.unwrap_err();
+    outside.execute_batch("DROP TRIGGER failing").unwrap();
+    let heard = tokio::time::timeout(LONG / 20, cancelled).await;
+    let waited = heard.expect("it hears, and does not wait for nothing");
+    match waited.unwrap() {
+        // The Cancel was not carried out.
+        Ok(WaitOutcome::Granted { fence, .. }) => {
+            release(&store, &fence).await.unwrap();
+        }
+        other => drop(denied_after_wait(other)),
+    }
+    // A hand-over that failed is tried again once a second.
+    let begun = std::time::Instant::now();
+    while !second.is_finished() {
+        assert!(begun.elapsed() < LONG, "nobody hands over");
+        time.advance_ms(1_000);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    granted_after_wait(second.await.unwrap());
+}
+
+/// Nobody else waits, so nothing but the failed attempt itself reminds the store of trying again.
+#[tokio::test]
+async fn giving_up_a_place_while_the_store_is_busy_is_tried_again() {
+    let place = Place::new();
+    // So long a name that no socket stands beside it: nothing ever wakes by itself.
+    let path = place.directory.path().join("n".repeat(120));
+    let options = SqliteOptions {
+        busy_bound: Duration::from_millis(50),
+        ..SqliteOptions::default()
+    };
+    let store = SqliteSerializer::open_with(&path, options).unwrap();
+    acquire(&store, "catalog", "worker-a").await;
+    let mut given_up = Box::pin(wait(&store, "catalog", "worker-b", LONG));
+    assert!(poll_once(&mut given_up).await.is_none());
+    until_queued(&store, "catalog", 1).await;
+    let outside = rusqlite::Connection::open(&path).unwrap();
+    outside.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(given_up);
+    // Each of these waits for the whole bound, so the first attempt to leave has failed by then.
+    for number in 0..6 {
+        let busy = try_acquire(&store, &format!("other/{number}"), "worker-b").await;
+        assert_eq!(busy.unwrap_err().kind(), ErrorKind::Retry);
+    }
+    assert_eq!(store.queue("catalog").await.unwrap().len(), 1, "a control");
+    outside.execute_batch("ROLLBACK").unwrap();
+    let left = tokio::time::timeout(LONG / 20, until_queued(&store, "catalog", 0)).await;
+    assert!(left.is_ok(), "a ghost stays in the queue");
 }

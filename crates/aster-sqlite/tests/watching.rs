@@ -76,6 +76,49 @@ async fn a_watch_survives_a_short_audit_trail() {
     while watch.next().await.unwrap().epoch < epoch {}
 }
 
+/// The newest record is the one at which old ones go away: it must not go with them before others have
+/// seen it.
+#[tokio::test]
+async fn a_watch_sees_the_change_whose_record_is_the_last_before_the_trail_is_cut() {
+    /// Every so many records the trail is cut.
+    const CUT_EVERY: u64 = 256;
+    let place = Place::new();
+    let options = aster_sqlite::SqliteOptions {
+        audit_records_max: 0,
+        ..aster_sqlite::SqliteOptions::default()
+    };
+    let store = aster_sqlite::SqliteSerializer::open_with(&place.path, options.clone()).unwrap();
+    let other = aster_sqlite::SqliteSerializer::open_with(&place.path, options).unwrap();
+    let mut watch = store.watch("catalog").await.unwrap();
+    let mut held = None;
+    loop {
+        let changed = match held.take() {
+            Some(fence) => {
+                release(&other, &fence).await.unwrap();
+                fence.epoch + 1
+            }
+            None => {
+                let fence = acquire(&other, "catalog", "worker-a").await;
+                held.insert(fence).epoch
+            }
+        };
+        if changed < CUT_EVERY - 10 {
+            continue;
+        }
+        // Seen before the next one is made, so that nothing but that one can be seen next.
+        let seen = async { while watch.next().await.unwrap().epoch < changed {} };
+        let seen = tokio::time::timeout(LONG / 60, seen).await;
+        assert!(seen.is_ok(), "epoch {changed} was never shown");
+        if changed > CUT_EVERY + 2 {
+            break;
+        }
+    }
+    let query = aster_lease::AuditQuery::default();
+    let records = aster_lease::AuditLog::audit(&other, query).await.unwrap();
+    let is_cut = records.iter().all(|record| record.id >= CUT_EVERY);
+    assert!(is_cut, "a control: the trail was cut on the way");
+}
+
 #[tokio::test]
 async fn a_watch_ends_with_its_store() {
     let place = Place::new();
