@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, DenyReason, EndedReason, LeaseHandle, LeaseOptions, LeaseSerializer,
-    LeaseStatus, MemorySerializer, TransitionOutcome, revoke,
+    AcquireOutcome, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseHandle,
+    LeaseOptions, LeaseSerializer, LeaseStatus, MemorySerializer, Registers, ReleaseOutcome,
+    TransitionOutcome, revoke,
 };
 use support::{
     Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options, principal, settle,
@@ -150,6 +151,35 @@ async fn a_suspended_machine_finds_its_fence_gone_at_once() {
     assert!(events.has_changed().unwrap());
     assert_eq!(*events.borrow_and_update(), LeaseStatus::Lost);
     assert!(!events.has_changed().unwrap(), "exactly one loss event");
+}
+
+/// Nobody looked between the suspension and the call: a release is no way around the self-limit.
+#[tokio::test(start_paused = true)]
+async fn a_suspended_machine_that_releases_first_has_lost_its_lease() {
+    let store = Arc::new(MemorySerializer::new());
+    for with_value in [true, false] {
+        let clock = SuspendedClock::new();
+        let outcome = LeaseHandle::builder(store.clone(), RESOURCE, "a")
+            .options(options())
+            .clock(clock.clone())
+            .acquire()
+            .await;
+        let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        clock.suspend(TTL * 3);
+        if with_value {
+            let any = ExpectedRevision::Any;
+            let late = lease.release_with_value(store.clone(), "a", any, b"late".to_vec());
+            let error = late.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Stop, "{error}");
+            assert_eq!(Registers::read(&*store, RESOURCE).await.unwrap(), None);
+        }
+        let released = lease.release().await.unwrap();
+        assert_eq!(released, ReleaseOutcome::Released, "the row is freed");
+        assert_eq!(lease.status(), LeaseStatus::Lost);
+        assert_eq!(lease.lost().await, EndedReason::Unreachable);
+    }
 }
 
 /// Nobody looks at the handle; its timers stood still while the machine slept, and look again within

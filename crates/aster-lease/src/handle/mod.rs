@@ -149,6 +149,8 @@ impl LeaseHandle {
 
     /// Ends the lease for its holder: no fence and no further renewal from here on.
     fn end(&self, reason: EndedReason) {
+        // Past the self-limit it was lost before, whether or not anybody looked.
+        self.shared.remaining();
         self.shared.end(reason);
         self.shared.parts.schedule.leave(self.slot, &self.shared);
     }
