@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use aster_core::{DenyReason, ErrorKind, ExpectedRevision, TransitionOutcome};
+use aster_core::{DenyReason, ErrorKind, ExpectedRevision, Fence, TransitionOutcome};
 use aster_lease::{FencedError, LeaseSerializer, Registers};
 use aster_sqlite::{OpenError, SqliteSerializer};
 use support::process::{Other, hear, is_permitted, prefixed, role, store_path, tell};
@@ -81,6 +81,46 @@ fn lift_limit(_: &[std::path::PathBuf]) {
     assert!(lifted.unwrap().success());
 }
 
+/// Many at once, while the last room is used up: each is told what became of its own request.
+async fn together(store: &SqliteSerializer) -> HashMap<String, Fence> {
+    const CALLERS: u64 = 64;
+    const EACH: u64 = 40;
+    let callers = (0..CALLERS).map(|caller| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            for number in 0..EACH {
+                let name = format!("batch/{caller}/{number}");
+                let outcome = try_acquire(&store, &name, "worker-a").await;
+                told.push((name, outcome));
+            }
+            told
+        })
+    });
+    let mut grants = HashMap::new();
+    let mut failed = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        for (name, outcome) in caller.await.unwrap() {
+            let row = store.snapshot(&name).await.unwrap();
+            match outcome {
+                Ok(TransitionOutcome::Granted(fence)) => {
+                    assert_eq!((row.held, row.epoch), (true, fence.epoch), "{name}");
+                    grants.insert(name, fence);
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Report, "{error}");
+                    assert!(error.to_string().contains("disk"), "{error}");
+                    assert_eq!(row.epoch, 0, "{name} spent an epoch and was told {error}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert!(failed > 0, "a control: the disk was full");
+    grants
+}
+
 async fn full(
     path: &Path,
     fill: &dyn Fn(&Path) -> Vec<std::path::PathBuf>,
@@ -99,8 +139,8 @@ async fn full(
     let ballast = fill(path);
 
     // What the file can still take is granted and must be found again; the rest fails with a reason
-    // and spends no epoch.
-    let mut grants = HashMap::new();
+    // and spends no epoch. First together: a batch that does not fit is tried one by one.
+    let mut grants = together(&store).await;
     let mut failed = 0;
     for number in 0..MANY {
         let name = format!("job/{number}");
