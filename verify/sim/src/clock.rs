@@ -104,8 +104,9 @@ impl Clock for MachineClock {
         let awake = state.awake();
         let mut monotonic = state.rated(awake);
         if state.monotonic_is_wall {
-            let wall = i128::from(state.wall_ms) + i128::from(awake);
-            monotonic = Duration::from_millis(u64::try_from(wall).unwrap_or(0));
+            // It has no other fault than that it is set.
+            let wall = Duration::from_millis(u64::try_from(state.wall_ms).unwrap_or(0));
+            monotonic = monotonic.saturating_add(wall);
         }
         Moment {
             monotonic,

@@ -60,8 +60,8 @@ impl World {
         Ok(())
     }
 
-    fn fault(&self, what: String) {
-        self.note(Event::Fault { what });
+    fn fault(&self, kind: &'static str, what: String) {
+        self.note(Event::Fault { kind, what });
     }
 
     fn anybody(&mut self) -> usize {
@@ -74,13 +74,15 @@ impl World {
         match self.machines[host].pace {
             Pace::Stopped { until_ms } | Pace::Suspended { until_ms, .. } if until_ms <= now_ms => {
                 self.machines[host].go_on(self.now_ms);
-                self.fault(format!("host {host} goes on"));
+                self.note(Event::GoesOn { machine: host });
             }
             Pace::Down { until_ms } if until_ms <= now_ms => {
                 self.machines[host].go_on(self.now_ms);
-                self.fault(format!("host {host} starts"));
+                self.fault("started", format!("host {host}"));
                 if host == SERVER {
                     self.restart()?;
+                    self.service
+                        .follow(self.machines[SERVER].runtime(), &self.common.plan.hot);
                 } else {
                     self.employ(host)
                         .map_err(|error| WorldError::Setup(error.to_string()))?;
@@ -102,15 +104,15 @@ impl World {
         }
         let directions = ["from", "to", "from and to"];
         let direction = directions[usize::try_from(direction).unwrap_or(0)];
-        self.fault(format!(
-            "nothing gets {direction} host {host} until {until_ms}"
-        ));
+        let what = format!("nothing gets {direction} host {host} until {until_ms}");
+        self.fault("cut off", what);
     }
 
     fn stop(&mut self, host: usize, until_ms: u64) {
         if self.machines[host].runs() {
             self.machines[host].pace = Pace::Stopped { until_ms };
-            self.fault(format!("host {host} is stopped until {until_ms}"));
+            self.note(Event::StandsStill { machine: host });
+            self.fault("stopped", format!("host {host} until {until_ms}"));
         }
     }
 
@@ -118,7 +120,8 @@ impl World {
         if self.machines[host].runs() {
             let since_ms = self.now_ms;
             self.machines[host].pace = Pace::Suspended { since_ms, until_ms };
-            self.fault(format!("host {host} is suspended until {until_ms}"));
+            self.note(Event::StandsStill { machine: host });
+            self.fault("suspended", format!("host {host} until {until_ms}"));
         }
     }
 
@@ -126,7 +129,7 @@ impl World {
         if let Pace::Down { .. } = self.machines[host].pace {
             return Ok(());
         }
-        self.fault(format!("host {host} is killed until {until_ms}"));
+        self.fault("killed", format!("host {host} until {until_ms}"));
         let open = self.machines[host].desk.clear();
         self.machines[host].kill(self.now_ms, until_ms)?;
         self.machines[host].desk.clear();
@@ -158,7 +161,7 @@ impl World {
         if let Pace::Down { .. } = self.machines[SERVER].pace {
             return Ok(());
         }
-        self.fault(format!("the serializer is down until {until_ms}"));
+        self.fault("outage", format!("of the serializer until {until_ms}"));
         self.machines[SERVER].kill(self.now_ms, until_ms)?;
         self.machines[SERVER].desk.clear();
         self.service.forget_requests();
@@ -181,7 +184,7 @@ impl World {
             true => Some(self.random.between(1, HOLD_OFF_MS_MAX)),
             false => None,
         };
-        self.fault(format!("an operator looks at {resource}"));
+        self.fault("operator", format!("looks at {resource}"));
         let (service, operator) = (self.service.clone(), self.operator.clone());
         self.machines[SERVER].runtime().spawn(async move {
             let thinks = Duration::from_millis(thinks);
@@ -200,9 +203,10 @@ impl World {
             false => -HOUR_MS,
         };
         self.machines[host].clock.set_wall(jump_ms);
-        self.fault(format!(
-            "the wall clock of host {host} jumps by {jump_ms} ms"
-        ));
+        self.fault(
+            "wall clock",
+            format!("of host {host} jumps by {jump_ms} ms"),
+        );
     }
 
     fn change_weather(&mut self) {
@@ -228,7 +232,7 @@ impl World {
             conditions.client_panics = often(random, 10);
         }
         self.weather.set(conditions);
-        self.fault(format!("{conditions:?}"));
+        self.fault("weather", format!("{conditions:?}"));
     }
 }
 

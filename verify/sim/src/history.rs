@@ -8,6 +8,7 @@ use aster_lease::EndedReason;
 
 /// One thing that happened.
 #[derive(Debug, Clone)]
+#[allow(dead_code, reason = "some fields are only shown in the trace")]
 pub(crate) enum Event {
     /// The serializer began a request.
     Began {
@@ -39,7 +40,6 @@ pub(crate) enum Event {
         epoch: Option<u64>,
         grant: Option<GrantId>,
         how: &'static str,
-        monotonic_us: u64,
     },
     Denied {
         call: u64,
@@ -123,8 +123,18 @@ pub(crate) enum Event {
     Served { worker: Principal },
     /// A worker's code panicked, and not because of a planted panic.
     Panicked { worker: Principal },
+    /// What a worker's call came to.
+    Heard { what: &'static str, answer: String },
+    /// Who follows the resource was shown this.
+    Shown { resource: ResourceName, epoch: u64 },
+    /// The row, as it is at the end.
+    Row { resource: ResourceName, epoch: u64 },
     /// Something was done to the world.
-    Fault { what: String },
+    Fault { kind: &'static str, what: String },
+    /// A machine is stopped or suspended.
+    StandsStill { machine: usize },
+    /// A machine that stood still goes on.
+    GoesOn { machine: usize },
     /// The faults are over.
     Healed,
     /// These workers were not served in time.

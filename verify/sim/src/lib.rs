@@ -13,9 +13,9 @@
 //! | `plan.rs` | what a seed decides beforehand |
 //! | `machine.rs`, `clock.rs` | one machine and its clocks |
 //! | `network.rs`, `wire.rs` | messages on their way, and the client's end |
-//! | `service.rs` | the serializer's machine, with the real memory store |
+//! | `service/` | the serializer's machine, with the real memory store |
 //! | `worker.rs` | what workers do |
-//! | `history.rs` | what happened, and the trace |
+//! | `history.rs`, `tally.rs` | what happened, the trace, and how often |
 //! | `invariants/` | what must hold, one rule a file |
 //! | `bug.rs` | bugs to plant, so that each rule is known to bite |
 //! | `random.rs` | the one source of chance |
@@ -30,6 +30,7 @@ mod network;
 mod plan;
 mod random;
 mod service;
+mod tally;
 mod weather;
 mod wire;
 mod worker;
@@ -39,4 +40,5 @@ pub use bug::Bug;
 pub use history::Trace;
 pub use invariants::Violation;
 pub use random::Random;
-pub use world::{Counts, Run, Settings, WorldError, run};
+pub use tally::Tally;
+pub use world::{Run, Settings, WorldError, run};

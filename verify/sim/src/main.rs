@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aster_lease::{Entropy as _, SystemEntropy};
-use aster_sim::{Bug, Counts, Run, Settings, run};
+use aster_sim::{Bug, Run, Settings, Tally, run};
 
 const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--start S] [--bug NAME]   run N seeds from S (a fresh one by default)
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     println!("{} seeds from {}", arguments.seeds, arguments.start);
     let next = AtomicU64::new(0);
     let has_failed = AtomicBool::new(false);
-    let totals = Mutex::new((Counts::default(), 0_u64, 0_u64));
+    let totals = Mutex::new((Tally::default(), 0_u64, 0_u64));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
                     match run(settings) {
                         Ok(run) => {
                             let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
-                            totals.0.add(&run.counts);
+                            totals.0.add(&run.tally);
                             totals.1 += run.world_ms;
                             totals.2 = totals.2.max(run.served_ms);
                             if arguments.trace || run.violation.is_some() {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     });
     let totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "{} s of world time, everybody served {} ms after the faults at the latest\n{:?}",
+        "{} s of world time, everybody served {} ms after the faults at the latest\n{}",
         totals.1 / 1_000,
         totals.2,
         totals.0
@@ -97,8 +97,8 @@ fn show(run: &Run, bug: Option<Bug>) {
         println!("{line}");
     }
     println!(
-        "seed {}: {} lines, hash {:016x}, {} ms, {:?}",
-        run.seed, run.trace.lines, run.trace.hash, run.world_ms, run.counts
+        "seed {}: {} lines, hash {:016x}, {} ms",
+        run.seed, run.trace.lines, run.trace.hash, run.world_ms
     );
     if let Some(violation) = &run.violation {
         let bug = bug.map_or(String::new(), |bug| format!(" --bug {}", bug.name()));

@@ -41,6 +41,9 @@ pub(crate) struct Plan {
     pub(crate) claim_time: Duration,
     pub(crate) waiters_max: usize,
     pub(crate) ttls_ms: Vec<u64>,
+    /// The world looks at every fence right after others were granted. Looking ends a lease whose time
+    /// is over, so without it the engine's own timers have to notice.
+    pub(crate) looks_at_fences: bool,
     pub(crate) mischief: Mischief,
 }
 
@@ -66,6 +69,7 @@ impl Plan {
             ttls_ms: (0..2)
                 .map(|_| random.pick(&[500, 1_000, 2_000, 5_000, 9_000]))
                 .collect(),
+            looks_at_fences: random.chance(500),
             mischief: Mischief {
                 cuts: random.chance(600),
                 stops: random.chance(600),

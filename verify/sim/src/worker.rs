@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use aster_core::{ExpectedRevision, LeaseOp, Principal, ResourceName, TransitionOutcome};
-use aster_lease::{AcquireOutcome, LeaseBuilder, LeaseHandle, LeaseSerializer, Registers};
+use aster_lease::{
+    AcquireOutcome, LeaseBuilder, LeaseError, LeaseHandle, LeaseSerializer, Registers,
+    ReleaseOutcome,
+};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -60,6 +63,19 @@ impl Worker {
     fn record(&self, event: Event) {
         let at_ms = self.remote.clock.world_ms();
         self.common.recorder.record(at_ms, self.host, event);
+    }
+
+    fn tells(&self, what: &'static str, answer: impl Into<String>) {
+        let answer = answer.into();
+        self.record(Event::Heard { what, answer });
+    }
+
+    fn heard(&self, what: &'static str, answer: &Result<AcquireOutcome, LeaseError>) {
+        match answer {
+            Ok(AcquireOutcome::Granted(_)) => self.tells(what, "granted"),
+            Ok(AcquireOutcome::Denied(reason, _)) => self.tells(what, format!("{reason:?}")),
+            Err(error) => self.tells(what, kind(error)),
+        }
     }
 
     fn fork(&mut self) -> Self {
@@ -135,26 +151,32 @@ impl Worker {
             true => self.random.between(1, 4_000),
             false => 60_000,
         };
+        let tells = self.clone();
         let episode: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> =
             match self.random.below(10) {
                 0..=2 => Box::pin(self.acquires(resource)),
                 3..=6 => Box::pin(self.waits(resource)),
                 _ => Box::pin(self.leads(resource)),
             };
-        let _in_time = timeout(Duration::from_millis(patience), episode).await;
+        let in_time = timeout(Duration::from_millis(patience), episode).await;
+        if in_time.is_err() {
+            tells.tells("episode", "dropped");
+        }
     }
 
     async fn acquires(mut self, resource: ResourceName) {
-        let acquire = self.builder(&resource).acquire();
-        if let Ok(AcquireOutcome::Granted(lease)) = acquire.await {
+        let answer = self.builder(&resource).acquire().await;
+        self.heard("acquire", &answer);
+        if let Ok(AcquireOutcome::Granted(lease)) = answer {
             self.uses(lease).await;
         }
     }
 
     async fn waits(mut self, resource: ResourceName) {
         let wait = Duration::from_millis(self.random.below(WAIT_MS_MAX));
-        let acquire = self.builder(&resource).acquire_wait(wait);
-        if let Ok(AcquireOutcome::Granted(lease)) = acquire.await {
+        let answer = self.builder(&resource).acquire_wait(wait).await;
+        self.heard("acquire_wait", &answer);
+        if let Ok(AcquireOutcome::Granted(lease)) = answer {
             self.uses(lease).await;
         }
     }
@@ -177,7 +199,11 @@ impl Worker {
             }
         };
         let leading = self.builder(&resource).run_while_leader(work);
-        let _over = timeout(patience, leading).await;
+        match timeout(patience, leading).await {
+            Ok(Ok(())) => self.tells("lead", "done"),
+            Ok(Err(error)) => self.tells("lead", kind(&error)),
+            Err(_late) => self.tells("lead", "dropped"),
+        }
     }
 
     async fn uses(mut self, lease: LeaseHandle) {
@@ -198,12 +224,19 @@ impl Worker {
                 // Loses patience while it releases.
                 observed.gives_up();
                 let patience = Duration::from_millis(self.random.below(40));
-                let _released = timeout(patience, observed.handle.release()).await;
+                let released = timeout(patience, observed.handle.release()).await;
+                if released.is_err() {
+                    self.tells("release", "dropped");
+                }
             }
             2..=4 => observed.releases_with_value().await,
             _ => {
                 observed.gives_up();
-                let _released = observed.handle.release().await;
+                match observed.handle.release().await {
+                    Ok(ReleaseOutcome::Released) => self.tells("release", "released"),
+                    Ok(ReleaseOutcome::AlreadyEnded) => self.tells("release", "already ended"),
+                    Err(error) => self.tells("release", kind(&error)),
+                }
             }
         }
         observed.look();
@@ -422,8 +455,23 @@ impl Observed {
         let release = self
             .handle
             .release_with_value(remote, name, ExpectedRevision::Any, value);
-        if release.await.is_err() {
-            let _released = self.handle.release().await;
+        match release.await {
+            Ok(_revision) => self.worker.tells("release_with_value", "released"),
+            Err(error) => {
+                self.worker.tells("release_with_value", kind(&error));
+                let _released = self.handle.release().await;
+            }
         }
     }
+}
+
+/// The name of an error, without what it says.
+fn kind(error: &LeaseError) -> String {
+    let text = format!("{error:?}");
+    let end = text.find([' ', '{']).unwrap_or(text.len());
+    let mut parts = text[..end].split('(');
+    let (outer, inner) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    format!("{outer} {inner}")
+        .trim_end_matches([')', ' '])
+        .to_owned()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aster_core::{Principal, ResourceName, TtlBounds};
-use aster_lease::{LeaseHandle, LeaseSerializer, MemoryOptions};
+use aster_lease::{LeaseHandle, LeaseSerializer, ListQuery, MemoryOptions};
 
 use crate::bug::Bug;
 use crate::clock::{MachineClock, RATE_PPM_MAX};
@@ -17,6 +17,7 @@ use crate::network::Network;
 use crate::plan::Plan;
 use crate::random::{Random, SeededEntropy};
 use crate::service::{SERVER, Service, ServiceParts};
+use crate::tally::Tally;
 use crate::weather::Weather;
 use crate::wire::{Outgoing, Remote, Reply, unavailable};
 use crate::worker::{Common, Worker};
@@ -44,57 +45,7 @@ pub struct Run {
     /// How long it took until everybody was served after the faults, in milliseconds.
     pub served_ms: u64,
     /// What there was to judge.
-    pub counts: Counts,
-}
-
-/// How much happened, to see that a run was no walk in the park.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
-    /// Epochs that were granted and heard of.
-    pub grants: u64,
-    /// Grants that were waited for.
-    pub hand_overs: u64,
-    /// Protected closures that ran, and register writes.
-    pub writes: u64,
-    /// Protected writes that were rejected.
-    pub rejections: u64,
-    /// Leases that ended without their holder's doing.
-    pub losses: u64,
-    /// Things that were done to the world.
-    pub faults: u64,
-    /// Lives of the serializer after the first.
-    pub restarts: u64,
-}
-
-impl Counts {
-    fn see(&mut self, event: &Event) {
-        use aster_lease::EndedReason::{Dropped, Released};
-        match event {
-            Event::Granted { is_claim, .. } => {
-                self.grants += 1;
-                self.hand_overs += u64::from(*is_claim);
-            }
-            Event::Wrote { .. } | Event::Set { .. } => self.writes += 1,
-            Event::Rejected { .. } => self.rejections += 1,
-            Event::Lost { reason, .. } => {
-                self.losses += u64::from(!matches!(reason, Dropped | Released));
-            }
-            Event::Fault { .. } => self.faults += 1,
-            Event::Restarted { .. } => self.restarts += 1,
-            _ => {}
-        }
-    }
-
-    /// Adds another run.
-    pub fn add(&mut self, other: &Counts) {
-        self.grants += other.grants;
-        self.hand_overs += other.hand_overs;
-        self.writes += other.writes;
-        self.rejections += other.rejections;
-        self.losses += other.losses;
-        self.faults += other.faults;
-        self.restarts += other.restarts;
-    }
+    pub tally: Tally,
 }
 
 /// The world itself could not be made; nothing was judged.
@@ -133,7 +84,7 @@ pub(crate) struct World {
     letters: u64,
     invariants: Vec<Box<dyn Invariant>>,
     trace: Trace,
-    counts: Counts,
+    tally: Tally,
     unserved: BTreeSet<Principal>,
 }
 
@@ -154,7 +105,7 @@ pub fn run(settings: Settings) -> Result<Run, WorldError> {
         violation,
         world_ms: world.now_ms,
         served_ms,
-        counts: world.counts,
+        tally: world.tally,
         trace: world.trace,
     })
 }
@@ -239,9 +190,11 @@ impl World {
             letters: 0,
             invariants,
             trace: Trace::new(settings.trace_lines_max),
-            counts: Counts::default(),
+            tally: Tally::default(),
             unserved: BTreeSet::new(),
         };
+        let server = world.machines[SERVER].runtime();
+        world.service.follow(server, &world.common.plan.hot);
         for host in 1..world.machines.len() {
             world.employ(host).map_err(|error| setup(&error))?;
         }
@@ -398,7 +351,7 @@ impl World {
         let mut granted = Vec::new();
         for entry in &entries {
             self.trace.add(entry);
-            self.counts.see(&entry.event);
+            self.tally.see(&entry.event);
             for invariant in &mut self.invariants {
                 invariant.see(entry).map_err(|what| Violation {
                     invariant: invariant.name(),
@@ -416,7 +369,7 @@ impl World {
                 _ => {}
             }
         }
-        if !granted.is_empty() {
+        if !granted.is_empty() && self.common.plan.looks_at_fences {
             self.look_at_fences(&granted);
         }
         Ok(())
@@ -471,27 +424,39 @@ impl World {
     }
 
     fn look_for_leftovers(&mut self) {
+        let plan = &self.common.plan;
         for (host, machine) in self.machines.iter().enumerate() {
+            // Those who follow resources stay.
+            let expected = if host == SERVER { plan.hot.len() } else { 0 };
             let tasks = machine.tasks();
-            if tasks > 0 {
-                let what = format!("{tasks} tasks are left on host {host}");
+            if tasks != expected {
+                let what = format!("{tasks} tasks are left on host {host}, not {expected}");
                 self.note(Event::LeftOver { what });
             }
         }
         let store = self.service.store();
-        let machine = &self.machines[SERVER];
-        for resource in &self.common.plan.hot {
-            let queue = machine.runtime().block_on(store.queue(resource));
+        let runtime = self.machines[SERVER].runtime();
+        for resource in &plan.hot {
+            let queue = runtime.block_on(store.queue(resource));
             let waiters = queue.map_or(usize::MAX, |queue| queue.len());
             if waiters > 0 {
                 let what = format!("{waiters} still wait for {resource}");
                 self.note(Event::LeftOver { what });
             }
-            let snapshot = machine.runtime().block_on(store.snapshot(resource));
-            if snapshot.is_ok_and(|snapshot| {
-                snapshot.held && !snapshot.remaining.is_some_and(|left| left.is_zero())
-            }) {
-                let what = format!("{resource} is still held");
+            if let Ok(row) = runtime.block_on(store.snapshot(resource)) {
+                self.note(Event::Row {
+                    resource: row.resource,
+                    epoch: row.epoch,
+                });
+            }
+        }
+        let query = ListQuery {
+            held_only: true,
+            ..ListQuery::default()
+        };
+        for row in runtime.block_on(store.list(query)).unwrap_or_default() {
+            if !row.remaining.is_some_and(|left| left.is_zero()) {
+                let what = format!("{} is still held", row.resource);
                 self.note(Event::LeftOver { what });
             }
         }

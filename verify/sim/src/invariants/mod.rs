@@ -7,11 +7,14 @@ mod epochs_grow;
 mod first_come_first_served;
 mod grant_id_once;
 mod held_for_its_ttl;
+mod loss_is_told;
 mod nothing_left_behind;
 mod one_usable_fence;
 mod progress;
 mod registers;
 mod released_is_free;
+mod waits_are_kept;
+mod watchers_see_the_present;
 
 use std::time::Duration;
 
@@ -50,6 +53,9 @@ pub(crate) fn all(idle_retention: Duration, drops_early: bool) -> Vec<Box<dyn In
         Box::<registers::Registers>::default(),
         Box::<nothing_left_behind::NothingLeftBehind>::default(),
         Box::<held_for_its_ttl::HeldForItsTtl>::default(),
+        Box::<loss_is_told::LossIsTold>::default(),
+        Box::<watchers_see_the_present::WatchersSeeThePresent>::default(),
+        Box::<waits_are_kept::WaitsAreKept>::default(),
         Box::<progress::Progress>::default(),
     ]
 }

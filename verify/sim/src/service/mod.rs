@@ -1,18 +1,22 @@
 //! The serializer's machine: it carries requests out on the real memory store, now and then badly, and
 //! tells the oracle what it did.
 
+mod bent;
+mod notes;
+mod waiting;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aster_core::{
-    DenyReason, ExpectedRevision, Fence, FenceRejection, GrantId, LeaseOp, LeaseSnapshot,
-    Principal, ResourceName, TransitionOutcome, WriteId,
+    ExpectedRevision, Fence, FenceRejection, LeaseOp, Principal, ResourceName, TransitionOutcome,
+    WriteId,
 };
 use aster_lease::{
     EntropyError, LeaseSerializer, MemoryOptions, MemorySerializer, RegisterError, Registers,
-    SerializerError, WaitOutcome, WaitRequest,
+    SerializerError,
 };
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
@@ -26,8 +30,6 @@ use crate::wire::{Desk, Outgoing, PlantedPanic, Reply, Request, number, unavaila
 
 /// The serializer's place among the hosts.
 pub(crate) const SERVER: usize = 0;
-/// How long a call without an order sleeps before it tries again (a planted bug).
-const DISORDER_MS: u64 = 300;
 
 pub(crate) struct Service {
     store: Mutex<MemorySerializer>,
@@ -151,12 +153,6 @@ impl Service {
         }
     }
 
-    /// Lets go of what is done.
-    pub(crate) fn tidy(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|_, tasks| tasks.iter().any(|task| !task.is_finished()));
-    }
-
     async fn serve(&self, to: usize, id: u64, request: Request) {
         let conditions = self.weather.now();
         self.drag(conditions.store_slow, conditions.slow_ms_max)
@@ -231,17 +227,6 @@ impl Service {
         }
     }
 
-    fn begin(&self, resource: &ResourceName, what: &'static str, grant: Option<GrantId>) -> u64 {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        self.record(Event::Began {
-            call,
-            resource: resource.clone(),
-            what,
-            grant,
-        });
-        call
-    }
-
     pub(crate) async fn transition(
         &self,
         resource: &ResourceName,
@@ -258,198 +243,6 @@ impl Service {
         };
         self.note(call, resource, &op, &answer);
         answer
-    }
-
-    /// Planted bugs.
-    async fn bent_transition(
-        &self,
-        resource: &ResourceName,
-        op: &LeaseOp,
-    ) -> Option<Result<TransitionOutcome, SerializerError>> {
-        match op {
-            LeaseOp::Release { .. } if self.has(Bug::ReleaseForgotten) && self.chance(300) => {
-                Some(Ok(TransitionOutcome::Released))
-            }
-            LeaseOp::Acquire { candidate, ttl, .. } if self.has(Bug::RetryMintsAgain) => {
-                let store = self.store();
-                let before = store.snapshot(resource).await.ok()?;
-                let answer = store.transition(resource, op.clone()).await;
-                let Ok(TransitionOutcome::Granted(fence)) = &answer else {
-                    return Some(answer);
-                };
-                if before.epoch != fence.epoch {
-                    return Some(answer);
-                }
-                let release = LeaseOp::Release {
-                    holder: candidate.clone(),
-                    epoch: fence.epoch,
-                };
-                let _released = store.transition(resource, release).await;
-                let again = LeaseOp::Acquire {
-                    candidate: candidate.clone(),
-                    ttl: *ttl,
-                    grant_id: GrantId::from_bytes([fence.epoch as u8; 16]),
-                };
-                Some(store.transition(resource, again).await)
-            }
-            _ => None,
-        }
-    }
-
-    fn note(
-        &self,
-        call: u64,
-        resource: &ResourceName,
-        op: &LeaseOp,
-        answer: &Result<TransitionOutcome, SerializerError>,
-    ) {
-        let monotonic_us = self.clock.monotonic_us();
-        let ended = |epoch, grant| Event::Ended {
-            resource: resource.clone(),
-            epoch,
-            grant,
-            how: op.name(),
-            monotonic_us,
-        };
-        let event = match (answer, op) {
-            (Ok(TransitionOutcome::Granted(fence)), LeaseOp::Acquire { grant_id, ttl, .. }) => {
-                self.renew_the_dead(fence, ttl.as_millis());
-                self.granted(call, fence, *grant_id, ttl.as_millis(), false)
-            }
-            (Ok(TransitionOutcome::Renewed), LeaseOp::Renew { epoch, .. }) => Event::Renewed {
-                resource: resource.clone(),
-                epoch: *epoch,
-                monotonic_us,
-            },
-            (
-                Ok(TransitionOutcome::Released | TransitionOutcome::Revoked),
-                LeaseOp::Release { epoch, .. } | LeaseOp::Revoke { epoch, .. },
-            ) => ended(Some(*epoch), None),
-            (Ok(TransitionOutcome::Cancelled), LeaseOp::Cancel { grant_id, .. }) => {
-                ended(None, Some(*grant_id))
-            }
-            (Ok(TransitionOutcome::Denied(reason, snapshot)), _) => {
-                self.denied(call, op.name(), *reason, snapshot)
-            }
-            (Ok(other), _) => self.failed(call, resource, op.name(), format!("{other:?}")),
-            (Err(error), _) => self.failed(call, resource, op.name(), error.to_string()),
-        };
-        self.record(event);
-    }
-
-    fn granted(
-        &self,
-        call: u64,
-        fence: &Fence,
-        grant: GrantId,
-        ttl_ms: u64,
-        is_claim: bool,
-    ) -> Event {
-        Event::Granted {
-            call,
-            resource: fence.resource.clone(),
-            epoch: fence.epoch,
-            grant,
-            holder: fence.holder.clone(),
-            ttl_ms,
-            is_claim,
-            monotonic_us: self.clock.monotonic_us(),
-        }
-    }
-
-    fn denied(
-        &self,
-        call: u64,
-        what: &'static str,
-        reason: DenyReason,
-        snapshot: &LeaseSnapshot,
-    ) -> Event {
-        Event::Denied {
-            call,
-            resource: snapshot.resource.clone(),
-            what,
-            reason,
-            epoch: snapshot.epoch,
-            held: snapshot.held,
-            ttl_ms: snapshot
-                .ttl
-                .map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(0)),
-            monotonic_us: self.clock.monotonic_us(),
-        }
-    }
-
-    fn failed(
-        &self,
-        call: u64,
-        resource: &ResourceName,
-        what: &'static str,
-        error: String,
-    ) -> Event {
-        Event::Failed {
-            call,
-            resource: resource.clone(),
-            what,
-            error,
-        }
-    }
-
-    async fn wait(
-        &self,
-        resource: &ResourceName,
-        request: WaitRequest,
-    ) -> Result<WaitOutcome, SerializerError> {
-        let grant = request.grant_id;
-        let call = self.begin(resource, "wait", Some(grant));
-        let mut place = Place {
-            service: self,
-            call,
-            resource,
-            grant,
-            is_settled: false,
-        };
-        let ttl_ms = request.ttl.as_millis();
-        let answer = if self.has(Bug::WaiterForgotten) {
-            std::future::pending().await
-        } else if self.has(Bug::QueueWithoutOrder) {
-            self.wait_in_disorder(resource, &request).await
-        } else {
-            self.store().acquire_wait(resource, request).await
-        };
-        match &answer {
-            Ok(WaitOutcome::Granted { fence, claim }) => {
-                place.is_settled = true;
-                self.renew_the_dead(fence, ttl_ms);
-                self.record(self.granted(call, fence, grant, ttl_ms, claim.is_some()));
-            }
-            Ok(WaitOutcome::Denied(reason, snapshot)) => {
-                self.record(self.denied(call, "wait", *reason, snapshot));
-            }
-            Ok(other) => self.record(self.failed(call, resource, "wait", format!("{other:?}"))),
-            Err(error) => self.record(self.failed(call, resource, "wait", error.to_string())),
-        }
-        answer
-    }
-
-    async fn wait_in_disorder(
-        &self,
-        resource: &ResourceName,
-        request: &WaitRequest,
-    ) -> Result<WaitOutcome, SerializerError> {
-        loop {
-            match self.store().transition(resource, request.acquire()).await? {
-                TransitionOutcome::Granted(fence) => {
-                    return Ok(WaitOutcome::Granted { fence, claim: None });
-                }
-                TransitionOutcome::Denied(DenyReason::HeldByOther, _) => {
-                    let pause = Duration::from_millis(1 + self.below(DISORDER_MS));
-                    tokio::time::sleep(pause).await;
-                }
-                TransitionOutcome::Denied(reason, snapshot) => {
-                    return Ok(WaitOutcome::Denied(reason, snapshot));
-                }
-                other => return Err(unavailable(&format!("{other:?}"))),
-            }
-        }
     }
 
     fn mutate(&self, fence: &Fence, writer: &str) -> Result<(), FenceRejection> {
@@ -534,6 +327,24 @@ impl Service {
         answer
     }
 
+    /// Somebody follows who owns each of these, for as long as the machine runs.
+    pub(crate) fn follow(self: &Arc<Self>, runtime: &Runtime, resources: &[ResourceName]) {
+        for resource in resources {
+            let (service, resource) = (self.clone(), resource.clone());
+            runtime.spawn(async move {
+                let Ok(mut watch) = service.store().watch(&resource).await else {
+                    return;
+                };
+                while let Some(shown) = watch.next().await {
+                    service.record(Event::Shown {
+                        resource: resource.clone(),
+                        epoch: shown.epoch,
+                    });
+                }
+            });
+        }
+    }
+
     /// An operator takes the resource from whoever has it, after having looked.
     pub(crate) async fn revoke(
         &self,
@@ -553,48 +364,6 @@ impl Service {
                 hold_off,
             };
             let _answer = self.transition(&resource, op).await;
-        }
-    }
-
-    /// A planted bug: the serializer looks after every lease for ever.
-    fn renew_the_dead(&self, fence: &Fence, ttl_ms: u64) {
-        if !self.has(Bug::DeadLeasesRenewed) {
-            return;
-        }
-        let (store, fence) = (self.store(), fence.clone());
-        tokio::runtime::Handle::current().spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_millis(ttl_ms / 2)).await;
-                let op = LeaseOp::Renew {
-                    holder: fence.holder.clone(),
-                    epoch: fence.epoch,
-                };
-                match store.transition(&fence.resource, op).await {
-                    Ok(TransitionOutcome::Renewed) => {}
-                    _ => return,
-                }
-            }
-        });
-    }
-}
-
-/// Tells the oracle that a waiter has left without a grant, also when it is dropped.
-struct Place<'a> {
-    service: &'a Service,
-    call: u64,
-    resource: &'a ResourceName,
-    grant: GrantId,
-    is_settled: bool,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if !self.is_settled {
-            self.service.record(Event::Left {
-                call: self.call,
-                resource: self.resource.clone(),
-                grant: self.grant,
-            });
         }
     }
 }
