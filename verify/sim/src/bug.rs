@@ -24,13 +24,19 @@ pub enum Bug {
     DeadLeasesRenewed,
     /// The serializer judges expiry by its wall clock.
     WallClockExpiry,
-    /// Now and then a waiter is forgotten: neither answered nor dropped.
+    /// Waiters are forgotten: neither answered nor dropped.
     WaiterForgotten,
+    /// Holders are told of a release of their own only.
+    LossUntold,
+    /// Who follows a resource is shown nothing more after a while.
+    WatchStops,
+    /// A turn that lapsed unheard ends the wait.
+    LapseEndsWait,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 11] = [
+    pub const ALL: [Bug; 14] = [
         Bug::UnfencedWrites,
         Bug::FenceKept,
         Bug::RowsForgottenAtRestart,
@@ -42,6 +48,9 @@ impl Bug {
         Bug::DeadLeasesRenewed,
         Bug::WallClockExpiry,
         Bug::WaiterForgotten,
+        Bug::LossUntold,
+        Bug::WatchStops,
+        Bug::LapseEndsWait,
     ];
 
     /// Its name on the command line.
@@ -59,6 +68,9 @@ impl Bug {
             Bug::DeadLeasesRenewed => "dead-leases-renewed",
             Bug::WallClockExpiry => "wall-clock-expiry",
             Bug::WaiterForgotten => "waiter-forgotten",
+            Bug::LossUntold => "loss-untold",
+            Bug::WatchStops => "watch-stops",
+            Bug::LapseEndsWait => "lapse-ends-wait",
         }
     }
 
@@ -77,6 +89,9 @@ impl Bug {
             Bug::DeadLeasesRenewed => "nothing_left_behind",
             Bug::WallClockExpiry => "held_for_its_ttl",
             Bug::WaiterForgotten => "progress",
+            Bug::LossUntold => "loss_is_told",
+            Bug::WatchStops => "watchers_see_the_present",
+            Bug::LapseEndsWait => "waits_are_kept",
         }
     }
 }

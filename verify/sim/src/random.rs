@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use aster_core::GrantId;
 use aster_lease::{Entropy, EntropyError};
 
 /// A small generator (splitmix64) that is the same on every machine.
@@ -52,6 +53,21 @@ impl Random {
     }
 }
 
+impl Random {
+    pub(crate) fn grant_id(&mut self) -> GrantId {
+        let mut bytes = [0; 16];
+        self.fill(&mut bytes);
+        GrantId::from_bytes(bytes)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            let drawn = self.draw().to_le_bytes();
+            part.copy_from_slice(&drawn[..part.len()]);
+        }
+    }
+}
+
 /// The randomness of one machine.
 #[derive(Debug)]
 pub(crate) struct SeededEntropy(Mutex<Random>);
@@ -65,10 +81,7 @@ impl SeededEntropy {
 impl Entropy for SeededEntropy {
     fn fill(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
         let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for part in bytes.chunks_mut(8) {
-            let drawn = random.draw().to_le_bytes();
-            part.copy_from_slice(&drawn[..part.len()]);
-        }
+        random.fill(bytes);
         Ok(())
     }
 }

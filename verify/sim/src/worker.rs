@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aster_core::{ExpectedRevision, LeaseOp, Principal, ResourceName, TransitionOutcome};
 use aster_lease::{
-    AcquireOutcome, LeaseBuilder, LeaseError, LeaseHandle, LeaseSerializer, Registers,
+    AcquireOutcome, EndedReason, LeaseBuilder, LeaseError, LeaseHandle, LeaseSerializer, Registers,
     ReleaseOutcome,
 };
 use tokio::runtime::Handle;
@@ -87,6 +87,10 @@ impl Worker {
 
     fn serial(&self) -> u64 {
         self.common.serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        self.common.bug == Some(bug)
     }
 
     fn is_healed(&self) -> bool {
@@ -174,7 +178,12 @@ impl Worker {
 
     async fn waits(mut self, resource: ResourceName) {
         let wait = Duration::from_millis(self.random.below(WAIT_MS_MAX));
-        let answer = self.builder(&resource).acquire_wait(wait).await;
+        let mut builder = self.builder(&resource);
+        if self.has(Bug::LapseEndsWait) {
+            // Whoever names a grant is told what became of it.
+            builder = builder.grant_id(self.random.grant_id());
+        }
+        let answer = builder.acquire_wait(wait).await;
         self.heard("acquire_wait", &answer);
         if let Ok(AcquireOutcome::Granted(lease)) = answer {
             self.uses(lease).await;
@@ -312,7 +321,10 @@ impl Observed {
         let hears = worker.clone();
         Handle::current().spawn(async move {
             let reason = lost.await;
-            hears.record(Event::Lost { lease, reason });
+            let is_own = matches!(reason, EndedReason::Released | EndedReason::Dropped);
+            if is_own || !hears.has(Bug::LossUntold) {
+                hears.record(Event::Lost { lease, reason });
+            }
         });
         Self {
             worker,
@@ -357,7 +369,7 @@ impl Observed {
         let has_fence = self.handle.fence().is_some_and(|fence| {
             fence.epoch == self.handle.epoch() && fence.holder == self.worker.name
         });
-        let is_kept = self.worker.common.bug == Some(Bug::FenceKept);
+        let is_kept = self.worker.has(Bug::FenceKept);
         if has_fence || is_kept {
             self.worker.record(Event::Usable {
                 lease,
@@ -372,7 +384,7 @@ impl Observed {
 
     /// A planted bug: a renewal that succeeds after the end brings the lease back.
     async fn revives(&mut self) -> bool {
-        if self.worker.common.bug != Some(Bug::RenewalRevives) {
+        if !self.worker.has(Bug::RenewalRevives) {
             return false;
         }
         let op = LeaseOp::Renew {

@@ -11,7 +11,10 @@ fn traced(seed: u64) -> Run {
         bug: None,
         trace_lines_max: ALL_LINES,
     };
-    run(settings).unwrap()
+    match run(settings) {
+        Ok(run) => run,
+        Err(error) => panic!("seed {seed}: {error}"),
+    }
 }
 
 #[test]

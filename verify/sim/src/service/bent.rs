@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aster_core::{DenyReason, Fence, GrantId, LeaseOp, ResourceName, TransitionOutcome};
+use aster_core::{DenyReason, Fence, LeaseOp, ResourceName, TransitionOutcome};
 use aster_lease::{LeaseSerializer, SerializerError, WaitOutcome, WaitRequest};
 
 use super::Service;
@@ -41,7 +41,7 @@ impl Service {
                 let again = LeaseOp::Acquire {
                     candidate: candidate.clone(),
                     ttl: *ttl,
-                    grant_id: GrantId::from_bytes([fence.epoch as u8; 16]),
+                    grant_id: self.fresh_grant_id(),
                 };
                 Some(store.transition(resource, again).await)
             }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aster_core::{
-    ExpectedRevision, Fence, FenceRejection, LeaseOp, Principal, ResourceName, TransitionOutcome,
-    WriteId,
+    ExpectedRevision, Fence, FenceRejection, GrantId, LeaseOp, Principal, ResourceName,
+    TransitionOutcome, WriteId,
 };
 use aster_lease::{
     EntropyError, LeaseSerializer, MemoryOptions, MemorySerializer, RegisterError, Registers,
@@ -30,6 +30,9 @@ use crate::wire::{Desk, Outgoing, PlantedPanic, Reply, Request, number, unavaila
 
 /// The serializer's place among the hosts.
 pub(crate) const SERVER: usize = 0;
+
+/// How often a watcher is shown something (a planted bug).
+const SHOWN_MAX: u64 = 5;
 
 pub(crate) struct Service {
     store: Mutex<MemorySerializer>,
@@ -102,6 +105,11 @@ impl Service {
     fn below(&self, bound: u64) -> u64 {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         random.below(bound)
+    }
+
+    fn fresh_grant_id(&self) -> GrantId {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.grant_id()
     }
 
     fn has(&self, bug: Bug) -> bool {
@@ -335,7 +343,12 @@ impl Service {
                 let Ok(mut watch) = service.store().watch(&resource).await else {
                     return;
                 };
+                let mut count = 0;
                 while let Some(shown) = watch.next().await {
+                    count += 1;
+                    if count > SHOWN_MAX && service.has(Bug::WatchStops) {
+                        std::future::pending::<()>().await;
+                    }
                     service.record(Event::Shown {
                         resource: resource.clone(),
                         epoch: shown.epoch,
