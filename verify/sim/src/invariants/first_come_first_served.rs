@@ -54,7 +54,7 @@ impl Invariant for FirstComeFirstServed {
             }
             Event::Began {
                 call,
-                what: "acquire",
+                what: "acquire" | "ask",
                 ..
             } => {
                 self.came.insert(*call, self.now);

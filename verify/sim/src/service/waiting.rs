@@ -14,7 +14,12 @@ impl Service {
         request: WaitRequest,
     ) -> Result<WaitOutcome, SerializerError> {
         let grant = request.grant_id;
-        let call = self.begin(resource, "wait", Some(grant));
+        // A wait of no time takes no place, and leaves one that the wish has already.
+        let what = match request.wait.is_zero() {
+            true => "ask",
+            false => "wait",
+        };
+        let call = self.begin(resource, what, Some(grant));
         let mut place = Place {
             service: self,
             call,
@@ -37,10 +42,10 @@ impl Service {
                 self.record(self.granted(call, fence, grant, ttl_ms, claim.is_some()));
             }
             Ok(WaitOutcome::Denied(reason, snapshot)) => {
-                self.record(self.denied(call, "wait", *reason, snapshot));
+                self.record(self.denied(call, what, *reason, snapshot));
             }
-            Ok(other) => self.record(self.failed(call, resource, "wait", format!("{other:?}"))),
-            Err(error) => self.record(self.failed(call, resource, "wait", error.to_string())),
+            Ok(other) => self.record(self.failed(call, resource, what, format!("{other:?}"))),
+            Err(error) => self.record(self.failed(call, resource, what, error.to_string())),
         }
         answer
     }
