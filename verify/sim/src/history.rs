@@ -33,6 +33,8 @@ pub(crate) enum Event {
         epoch: u64,
         monotonic_us: u64,
     },
+    /// Renewals came together.
+    Together { renewals: usize },
     /// An ownership ended by a request.
     Ended {
         resource: ResourceName,
@@ -129,6 +131,8 @@ pub(crate) enum Event {
     Shown { resource: ResourceName, epoch: u64 },
     /// The row, as it is at the end.
     Row { resource: ResourceName, epoch: u64 },
+    /// How many names the serializer has forgotten by the end.
+    RowsDropped { rows: usize },
     /// Something was done to the world.
     Fault { kind: &'static str, what: String },
     /// A machine is stopped or suspended.

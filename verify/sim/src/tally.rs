@@ -45,6 +45,8 @@ fn kind(event: &Event) -> Option<String> {
         Event::Granted { is_claim: true, .. } => "granted after a wait".to_owned(),
         Event::Granted { .. } => "granted".to_owned(),
         Event::Renewed { .. } => "renewed".to_owned(),
+        Event::Together { renewals: 0..=9 } => "renewals together: up to 9".to_owned(),
+        Event::Together { .. } => "renewals together: 10 or more".to_owned(),
         Event::Ended { how, .. } => format!("ended by {how}"),
         Event::Denied { what, reason, .. } => format!("denied {what}: {reason:?}"),
         Event::Failed { what, error, .. } => {
@@ -64,6 +66,7 @@ fn kind(event: &Event) -> Option<String> {
         Event::Lost { reason, .. } => format!("lost: {reason:?}"),
         Event::Heard { what, answer } => format!("{what}: {answer}"),
         Event::Shown { .. } => "shown to a watcher".to_owned(),
+        Event::RowsDropped { rows: 1.. } => "runs in which rows were dropped".to_owned(),
         Event::Fault { kind, .. } => format!("fault: {kind}"),
         _ => return None,
     };

@@ -24,6 +24,8 @@ use crate::wire::{PlantedPanic, Remote};
 const STEP_MS_MAX: u64 = 1_500;
 /// How many steps one tenure has at most.
 const STEPS_MAX: u64 = 6;
+/// How many resources one worker holds at once.
+const COLLECTED_MAX: u64 = 24;
 /// How long a worker waits for its turn while faults go on.
 const WAIT_MS_MAX: u64 = 8_000;
 /// How long it waits for the one turn that it has to get in the end.
@@ -160,6 +162,7 @@ impl Worker {
             match self.random.below(10) {
                 0..=2 => Box::pin(self.acquires(resource)),
                 3..=6 => Box::pin(self.waits(resource)),
+                7 => Box::pin(self.collects()),
                 _ => Box::pin(self.leads(resource)),
             };
         let in_time = timeout(Duration::from_millis(patience), episode).await;
@@ -187,6 +190,36 @@ impl Worker {
         self.heard("acquire_wait", &answer);
         if let Ok(AcquireOutcome::Granted(lease)) = answer {
             self.uses(lease).await;
+        }
+    }
+
+    /// Holds many resources at once, which are renewed together.
+    async fn collects(mut self) {
+        let mut held = Vec::new();
+        for _ in 0..self.random.between(2, COLLECTED_MAX) {
+            let serial = self.serial();
+            let Ok(resource) = ResourceName::new(format!("many/{serial}")) else {
+                return;
+            };
+            let answer = self.builder(&resource).acquire().await;
+            self.heard("acquire", &answer);
+            if let Ok(AcquireOutcome::Granted(lease)) = answer {
+                held.push(Observed::new(self.fork(), Arc::new(lease)));
+            }
+        }
+        for _ in 0..self.random.between(1, STEPS_MAX) {
+            self.idle(2 * STEP_MS_MAX).await;
+            for observed in &mut held {
+                if observed.look() && self.random.chance(200) {
+                    observed.writes().await;
+                }
+            }
+        }
+        for observed in held {
+            if self.random.chance(700) {
+                observed.gives_up();
+                let _released = observed.handle.release().await;
+            }
         }
     }
 

@@ -86,6 +86,8 @@ pub(crate) struct World {
     trace: Trace,
     tally: Tally,
     unserved: BTreeSet<Principal>,
+    /// Every resource that was ever granted.
+    names: BTreeSet<ResourceName>,
 }
 
 /// Runs one world to its end, or to the first broken rule.
@@ -193,6 +195,7 @@ impl World {
             trace: Trace::new(settings.trace_lines_max),
             tally: Tally::default(),
             unserved: BTreeSet::new(),
+            names: BTreeSet::new(),
         };
         let server = world.machines[SERVER].runtime();
         world.service.follow(server, &world.common.plan.hot);
@@ -363,7 +366,10 @@ impl World {
             match &entry.event {
                 Event::Granted {
                     resource, epoch, ..
-                } => granted.push((resource.clone(), *epoch)),
+                } => {
+                    granted.push((resource.clone(), *epoch));
+                    self.names.insert(resource.clone());
+                }
                 Event::Served { worker } => {
                     self.unserved.remove(worker);
                 }
@@ -436,6 +442,9 @@ impl World {
             }
         }
         let store = self.service.store();
+        self.note(Event::RowsDropped {
+            rows: self.names.len().saturating_sub(store.row_count()),
+        });
         let runtime = self.machines[SERVER].runtime();
         for resource in &plan.hot {
             let queue = runtime.block_on(store.queue(resource));

@@ -207,6 +207,9 @@ impl Service {
                 Reply::Transition(self.transition(&resource, op).await)
             }
             Request::Many(requests) => {
+                self.record(Event::Together {
+                    renewals: requests.len(),
+                });
                 let busy = self.weather.now().store_busy;
                 let mut answers = Vec::with_capacity(requests.len());
                 for (resource, op) in requests {
