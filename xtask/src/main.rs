@@ -1,5 +1,5 @@
 //! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites; `cargo xtask
-//! bench` measures.
+//! bench` measures; `cargo xtask sim` simulates.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -10,6 +10,7 @@ mod bench;
 mod checks;
 mod fix;
 mod repository;
+mod sim;
 mod step;
 mod verify;
 
@@ -25,6 +26,7 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
                                     docs/benchmarks.md; changes nothing else
        cargo xtask bench [--quick] [CASE…]   measure the named cases, or all quickly, and print them
        cargo xtask bench --list     name the cases
+       cargo xtask sim --seeds N [--start S]   simulate N seeds; --seed S repeats one, --trace shows it
 ";
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ("verify", names) => verify::run(&repository, names),
+        ("sim", arguments) => sim::run(&repository, arguments),
         ("fix", []) => fix::run(&repository),
         ("bench", arguments) => bench::run(&repository, arguments),
         _ => {

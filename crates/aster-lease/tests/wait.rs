@@ -85,7 +85,12 @@ async fn a_lost_reply_to_the_first_renewal_is_asked_again() {
 /// because an id is granted once.
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_lapsed_is_waited_for_again_under_a_fresh_id() {
-    for lapsed in [Turn::Lapsed(SECOND), Turn::Denied(DenyReason::Expired)] {
+    for lapsed in [
+        Turn::Lapsed(SECOND),
+        Turn::Denied(DenyReason::Expired),
+        // What was granted unheard was revoked, or given back by a store that could not tell us.
+        Turn::Denied(DenyReason::NotHeld),
+    ] {
         let turns = Turns::new(Turn::AtOnce);
         turns.script([lapsed.clone(), lapsed.clone()]);
         let lease = granted(&turns, TTL).await;

@@ -73,7 +73,11 @@ impl Undo {
                         .take(fence, claim, heard.sent, &self.runtime)
                         .await
                 }
-                Ok(WaitOutcome::Denied(DenyReason::Expired, snapshot)) => Step::Lapsed(snapshot),
+                // NotHeld is said of this very wish only: its grant was made and has been ended, by an
+                // operator or by a store that could not tell us.
+                Ok(WaitOutcome::Denied(DenyReason::Expired | DenyReason::NotHeld, snapshot)) => {
+                    Step::Lapsed(snapshot)
+                }
                 Ok(WaitOutcome::Denied(reason, snapshot)) => Step::Denied(reason, snapshot),
                 Err(error) => Step::Failed(error),
             };

@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_text_is_shared_while_a_row_is_held_and_goes_with_the_last_one() {
-        let hasher = Hasher::default();
+        let hasher = Hasher::new(&crate::SystemEntropy).unwrap();
         let fresh = || Principal::new("worker-a").unwrap();
         let mut holders = Holders::default();
         assert_eq!(holders.known(&hasher, &fresh()), None);

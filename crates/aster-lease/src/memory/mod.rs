@@ -32,7 +32,7 @@ mod waiting;
 mod watches;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher as _};
+use std::hash::Hasher as _;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ use aster_core::{
     Authority, ErrorKind, Fence, FenceRejection, LeaseOp, REGISTER_BYTES_MAX, ResourceName,
     TtlBounds,
 };
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
 
 use crate::audit::{AuditEvent, AuditRecord};
 use crate::clock::{Clock, SystemClock};
@@ -71,13 +73,27 @@ pub const CLAIM_TIME_MIN: Duration = Duration::from_millis(10);
 /// Fences from the future are logged at most this often, however many there are.
 const FUTURE_LOGGED_EVERY: Duration = Duration::from_secs(1);
 
-/// Names come from peers: a seed that they do not know keeps them from choosing colliding ones.
-type Hasher = foldhash::quality::SeedableRandomState;
+/// Names come from peers: seeds that they do not know keep them from choosing colliding ones. Both come
+/// from the entropy, so that a simulation can repeat which names share a lock.
+#[derive(Clone)]
+struct Hasher {
+    seed: u64,
+    shared: Arc<SharedSeed>,
+}
+
+impl Hasher {
+    fn new(entropy: &dyn Entropy) -> Result<Self, EntropyError> {
+        Ok(Self {
+            seed: entropy::seed(entropy)?,
+            shared: Arc::new(SharedSeed::from_u64(entropy::seed(entropy)?)),
+        })
+    }
+}
 
 /// One pass over the bytes, where `hash_one` would also hash the mark that ends a text.
 #[inline]
 fn hash_of(hasher: &Hasher, text: &str) -> u64 {
-    let mut state = hasher.build_hasher();
+    let mut state = FoldHasher::with_seed(hasher.seed, &hasher.shared);
     state.write(text.as_bytes());
     state.finish()
 }
@@ -106,7 +122,7 @@ pub struct MemoryOptions {
     pub waiters_max: usize,
     /// The clock that judges expiry.
     pub clock: Arc<dyn Clock>,
-    /// Where the authority comes from.
+    /// Where the authority and the hashes' seeds come from.
     pub entropy: Arc<dyn Entropy>,
     /// Where operations, rejections and the queue are counted; nowhere by default.
     pub metrics: Metrics,
@@ -221,10 +237,7 @@ impl MemorySerializer {
     pub fn with_options(options: MemoryOptions) -> Result<Self, EntropyError> {
         let authority = entropy::authority(&*options.entropy)?;
         let audit = Mutex::new(AuditRing::new(options.audit_records_max));
-        let hasher = Hasher::with_seed(
-            entropy::seed(&*options.entropy)?,
-            foldhash::SharedSeed::global_random(),
-        );
+        let hasher = Hasher::new(&*options.entropy)?;
         let shards = (0..SHARDS).map(|_| Shard::new(hasher.clone())).collect();
         let authorizer = RwLock::new(None);
         let inner = Inner {

@@ -347,7 +347,7 @@ mod tests {
     fn the_holders_that_are_kept_are_those_of_held_rows() {
         let bounds = TtlBounds::default();
         let terms = terms(&bounds);
-        let mut rows = Rows::new(Hasher::default(), Arc::default());
+        let mut rows = Rows::new(Hasher::new(&crate::SystemEntropy).unwrap(), Arc::default());
         let mut after = Aftermath::default();
         let mut run = |name: &str, op: &LeaseOp, later: Duration| {
             let terms = Terms {

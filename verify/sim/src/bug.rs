@@ -1,0 +1,97 @@
+//! Bugs to plant: each must be found, so that we know that its invariant bites.
+
+/// A planted bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bug {
+    /// The resource runs protected closures without a check.
+    UnfencedWrites,
+    /// Holders go on using the fence that they fetched first, past their limit.
+    FenceKept,
+    /// A restart of the serializer forgets its rows and keeps its authority.
+    RowsForgottenAtRestart,
+    /// Waiters are let in by chance.
+    QueueWithoutOrder,
+    /// A renewal of a lease that has ended is confirmed, and its holder believes it.
+    RenewalRevives,
+    /// A release is confirmed and not carried out.
+    ReleaseForgotten,
+    /// Now and then a register write is confirmed and not kept.
+    WriteForgotten,
+    /// The retry of a grant that is still there makes another one.
+    RetryMintsAgain,
+    /// The serializer goes on renewing what its holder has left.
+    DeadLeasesRenewed,
+    /// The serializer judges expiry by its wall clock.
+    WallClockExpiry,
+    /// Waiters are forgotten: neither answered nor dropped.
+    WaiterForgotten,
+    /// Holders are told of a release of their own only.
+    LossUntold,
+    /// Who follows a resource is shown nothing more after a while.
+    WatchStops,
+    /// A turn that lapsed unheard ends the wait.
+    LapseEndsWait,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 14] = [
+        Bug::UnfencedWrites,
+        Bug::FenceKept,
+        Bug::RowsForgottenAtRestart,
+        Bug::QueueWithoutOrder,
+        Bug::RenewalRevives,
+        Bug::ReleaseForgotten,
+        Bug::WriteForgotten,
+        Bug::RetryMintsAgain,
+        Bug::DeadLeasesRenewed,
+        Bug::WallClockExpiry,
+        Bug::WaiterForgotten,
+        Bug::LossUntold,
+        Bug::WatchStops,
+        Bug::LapseEndsWait,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Bug::UnfencedWrites => "unfenced-writes",
+            Bug::FenceKept => "fence-kept",
+            Bug::RowsForgottenAtRestart => "rows-forgotten-at-restart",
+            Bug::QueueWithoutOrder => "queue-without-order",
+            Bug::RenewalRevives => "renewal-revives",
+            Bug::ReleaseForgotten => "release-forgotten",
+            Bug::WriteForgotten => "write-forgotten",
+            Bug::RetryMintsAgain => "retry-mints-again",
+            Bug::DeadLeasesRenewed => "dead-leases-renewed",
+            Bug::WallClockExpiry => "wall-clock-expiry",
+            Bug::WaiterForgotten => "waiter-forgotten",
+            Bug::LossUntold => "loss-untold",
+            Bug::WatchStops => "watch-stops",
+            Bug::LapseEndsWait => "lapse-ends-wait",
+        }
+    }
+
+    /// Which invariant has to notice it.
+    #[must_use]
+    pub fn breaks(self) -> &'static str {
+        match self {
+            Bug::UnfencedWrites => "accepted_writes",
+            Bug::FenceKept => "one_usable_fence",
+            Bug::RowsForgottenAtRestart => "epochs_grow",
+            Bug::QueueWithoutOrder => "first_come_first_served",
+            Bug::RenewalRevives => "ended_is_final",
+            Bug::ReleaseForgotten => "released_is_free",
+            Bug::WriteForgotten => "registers",
+            Bug::RetryMintsAgain => "grant_id_once",
+            Bug::DeadLeasesRenewed => "nothing_left_behind",
+            Bug::WallClockExpiry => "held_for_its_ttl",
+            Bug::WaiterForgotten => "progress",
+            Bug::LossUntold => "loss_is_told",
+            Bug::WatchStops => "watchers_see_the_present",
+            Bug::LapseEndsWait => "waits_are_kept",
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Epochs are unique and grow (design, "The rules": epochs never go back).
+
+use std::collections::BTreeMap;
+
+use aster_core::{GrantId, ResourceName};
+
+use super::Invariant;
+use crate::history::{Entry, Event};
+
+#[derive(Default)]
+pub(crate) struct EpochsGrow {
+    granted: BTreeMap<ResourceName, BTreeMap<u64, GrantId>>,
+    /// The highest epoch that was known when a call began: what it is granted comes after it.
+    before: BTreeMap<u64, u64>,
+}
+
+impl Invariant for EpochsGrow {
+    fn name(&self) -> &'static str {
+        "epochs_grow"
+    }
+
+    fn see(&mut self, entry: &Entry) -> Result<(), String> {
+        match &entry.event {
+            Event::Began { call, resource, .. } => {
+                let granted = self.granted.get(resource);
+                let highest = granted.and_then(|granted| granted.last_key_value());
+                let highest = highest.map_or(0, |(epoch, _)| *epoch);
+                self.before.insert(*call, highest);
+            }
+            Event::Granted {
+                call,
+                resource,
+                epoch,
+                grant,
+                ..
+            } => {
+                let before = self.before.remove(call).unwrap_or(0);
+                let granted = self.granted.entry(resource.clone()).or_default();
+                match granted.insert(*epoch, *grant) {
+                    // The same grant, answered again.
+                    Some(known) if known == *grant => {}
+                    Some(_) => return Err(format!("epoch {epoch} of {resource} came twice")),
+                    None if *epoch <= before => {
+                        return Err(format!(
+                            "epoch {epoch} of {resource} came after epoch {before}"
+                        ));
+                    }
+                    None => {}
+                }
+            }
+            Event::Denied { call, .. }
+            | Event::Failed { call, .. }
+            | Event::Read { call, .. }
+            | Event::Left { call, .. } => {
+                self.before.remove(call);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Fixed seeds, seeds that once found something, and a few fresh ones.
+
+use aster_lease::{Entropy, SystemEntropy};
+use aster_sim::{Run, Settings, Tally, run};
+
+/// Enough for every kind of thing below to happen.
+const FIXED: std::ops::Range<u64> = 0..16;
+const FRESH: u64 = 3;
+
+/// Seeds, and what they found. A change of the simulation itself changes their story: look for others
+/// then, with the repair undone. What they found has a test of its own beside the engine as well.
+const FOUND: [(u64, &str); 3] = [
+    (
+        596,
+        "a waiter whose unheard grant was revoked heard NotHeld",
+    ),
+    (50_366, "the same"),
+    (100_174, "the same"),
+];
+
+/// What has to happen somewhere in the fixed seeds: without it they would show nothing.
+const HAPPENS: [&str; 37] = [
+    "acquire: HeldByOther",
+    "acquire: granted",
+    "acquire_wait: HeldOff",
+    "acquire_wait: WaitRanOut",
+    "acquire_wait: granted",
+    "denied renew: EpochMismatch",
+    "denied renew: Expired",
+    "denied wait: Expired",
+    "ended by cancel",
+    "ended by revoke",
+    "episode: dropped",
+    "failed wait: the store cannot be reached: the serializer restarted",
+    "failed wait: the store has too many waiting requests: try",
+    "fault: cut off",
+    "fault: killed",
+    "fault: operator",
+    "fault: outage",
+    "fault: stopped",
+    "fault: suspended",
+    "fault: wall clock",
+    "fault: weather",
+    "granted after a wait",
+    "guarded work ran",
+    "lead: done",
+    "lead: dropped",
+    "lost: Dropped",
+    "lost: Revoked",
+    "lost: Superseded",
+    "lost: Unreachable",
+    "register written and released",
+    "rejected: not_holder",
+    "rejected: stale_epoch",
+    "release: dropped",
+    "renewals together: up to 9",
+    "renewals together: 10 or more",
+    "runs in which rows were dropped",
+    "release_with_value: released",
+];
+
+/// How much of the trace is shown for a broken rule.
+const TRACE_LINES: usize = 40;
+
+fn simulate(seed: u64) -> Run {
+    let settings = Settings {
+        seed,
+        bug: None,
+        trace_lines_max: TRACE_LINES,
+    };
+    match run(settings) {
+        Ok(run) => run,
+        Err(error) => panic!("seed {seed}: {error}"),
+    }
+}
+
+/// Says how to repeat a run that broke a rule.
+fn check(run: &Run) {
+    let Some(violation) = &run.violation else {
+        return;
+    };
+    let lines: Vec<_> = run.trace.text.iter().map(String::as_str).collect();
+    panic!(
+        "{}\n{} is broken at {} ms: {}\nrepeat it with: cargo xtask sim --seed {} --trace",
+        lines.join("\n"),
+        violation.invariant,
+        violation.at_ms,
+        violation.what,
+        run.seed
+    );
+}
+
+#[test]
+fn fixed_seeds_break_no_rule_and_leave_nothing_out() {
+    let mut tally = Tally::default();
+    for number in FIXED {
+        let run = simulate(number);
+        check(&run);
+        tally.add(&run.tally);
+    }
+    let missing: Vec<_> = HAPPENS
+        .iter()
+        .filter(|kind| tally.count(kind) == 0)
+        .collect();
+    assert!(missing.is_empty(), "never happened: {missing:?}\n{tally}");
+}
+
+#[test]
+fn seeds_that_found_something_find_it_no_more() {
+    for (number, what) in FOUND {
+        let run = simulate(number);
+        assert!(run.violation.is_none(), "again: {what}");
+    }
+}
+
+#[test]
+fn fresh_seeds_break_no_rule() {
+    let mut bytes = [0; 4];
+    SystemEntropy.fill(&mut bytes).unwrap();
+    let start = u64::from(u32::from_le_bytes(bytes));
+    println!("fresh seeds from {start}");
+    for number in start..start + FRESH {
+        check(&simulate(number));
+    }
+}
