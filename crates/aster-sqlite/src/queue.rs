@@ -246,6 +246,23 @@ impl Batch<'_> {
         }
     }
 
+    /// Takes everybody out of a full queue who does not wait there any more. Whether there was anybody.
+    fn drop_gone(&mut self, resource: &ResourceName) -> Result<bool, SideError> {
+        let side = self.side()?;
+        let mut has_dropped = side.drop_late(resource, self.shared.now_ns())?;
+        for process in side.processes(resource)? {
+            if process != self.shared.waiting.process
+                && matches!(wake::reach(&self.shared.path, process), Reached::Dead)
+            {
+                side.drop_process(process)?;
+                self.changes.news.dead.push(process);
+                has_dropped = true;
+            }
+        }
+        self.changes.side |= has_dropped;
+        Ok(has_dropped)
+    }
+
     /// The first step of a wait: a decision, or a place in the queue.
     pub(crate) fn join(&mut self, join: &Join) -> Result<Step, SideError> {
         let Join {
@@ -293,7 +310,12 @@ impl Batch<'_> {
             since_ns: present.now_ns,
             until_ns: join.until_ns,
         };
-        match side.join_queue(resource, &waiter, self.shared.options.waiters_max)? {
+        let waiters_max = self.shared.options.waiters_max;
+        let mut joined = side.join_queue(resource, &waiter, waiters_max)?;
+        if joined == Joined::Full && self.drop_gone(resource)? {
+            joined = side.join_queue(resource, &waiter, waiters_max)?;
+        }
+        match joined {
             Joined::At(ticket) => {
                 self.changes.side = true;
                 Ok(Step::Queued(Place {

@@ -228,6 +228,30 @@ impl SideTransaction<'_> {
         Ok(())
     }
 
+    /// Drops everybody whose wait was over on our clock. Whether there was anybody.
+    pub(crate) fn drop_late(
+        &self,
+        resource: &ResourceName,
+        now_ns: u64,
+    ) -> Result<bool, SideError> {
+        let dropped = self
+            .connection
+            .prepare_cached(
+                "DELETE FROM waiters WHERE resource = ?1 AND era = ?2 AND until_ns <= ?3",
+            )?
+            .execute(params![resource.as_str(), self.era, signed(now_ns)])?;
+        Ok(dropped > 0)
+    }
+
+    /// The processes that have somebody in the queue.
+    pub(crate) fn processes(&self, resource: &ResourceName) -> Result<Vec<ProcessId>, SideError> {
+        let mut select = self
+            .connection
+            .prepare_cached("SELECT DISTINCT process FROM waiters WHERE resource = ?1")?;
+        let processes = select.query_map([resource.as_str()], |row| row.get(0))?;
+        Ok(processes.collect::<Result<_, _>>()?)
+    }
+
     /// Whether the wait of `waiter` is over, or its boot is: then nobody waits any more.
     pub(crate) fn is_ghost(&self, waiter: &Queued, now_ns: u64) -> Result<bool, SideError> {
         if waiter.era == self.era {

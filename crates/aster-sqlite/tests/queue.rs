@@ -351,6 +351,34 @@ async fn who_is_held_off_is_told_so_and_the_next_one_is_granted() {
     assert_eq!(fence.holder.as_str(), "worker-c");
 }
 
+/// Places that were given up take no room, also while nothing is handed over: each time the queue is
+/// filled up again.
+#[tokio::test]
+async fn waits_that_are_over_leave_room_in_the_queue() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let options = SqliteOptions {
+        waiters_max: 2,
+        ..options_at(&time)
+    };
+    let store = SqliteSerializer::open_with(&place.path, options).unwrap();
+    acquire(&store, "catalog", "worker-a").await;
+    let side = rusqlite::Connection::open(place.side()).unwrap();
+    for _ in 0..3 {
+        let short = || wait(&store, "catalog", "worker-b", Duration::from_millis(300));
+        let (first, second, ()) = tokio::join!(short(), short(), async {
+            until_queued(&store, "catalog", 2).await;
+            time.advance_ms(300);
+        });
+        for waited in [first, second] {
+            assert_eq!(denied_after_wait(waited).0, DenyReason::WaitRanOut);
+        }
+        let kept = "SELECT count(*) FROM waiters";
+        let kept: i64 = side.query_row(kept, [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, 0, "nothing is left in the table");
+    }
+}
+
 #[tokio::test]
 async fn a_full_queue_takes_nobody() {
     let place = Place::new();

@@ -216,6 +216,37 @@ async fn a_killed_head_is_passed_over_at_once() {
     }
 }
 
+/// Who waited there and was killed does not keep others out of a queue that is bounded.
+#[tokio::test]
+async fn the_dead_do_not_fill_a_queue() {
+    let place = Place::new();
+    let options = SqliteOptions {
+        waiters_max: 2,
+        ..SqliteOptions::default()
+    };
+    let store = SqliteSerializer::open_with(&place.path, options).unwrap();
+    let mut other = start("waiter", &place.path);
+    let fence = acquire(&store, "catalog", "a").await;
+    queue_up(&mut other, "b");
+    queue_up(&mut other, "c");
+    while sockets(&place).len() != 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let full = wait(&store, "catalog", "d", LONG).await.unwrap_err();
+    assert_eq!(full.kind(), aster_core::ErrorKind::Retry, "{full}");
+    other.kill();
+    let d = {
+        let store = store.clone();
+        tokio::spawn(async move { wait(&store, "catalog", "d", LONG).await })
+    };
+    while store.queue("catalog").await.unwrap().len() != 1 {
+        assert!(!d.is_finished(), "{:?}", d.await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    release(&store, &fence).await.unwrap();
+    granted_after_wait(d.await.unwrap());
+}
+
 /// Granted, and killed before it could renew.
 #[tokio::test]
 async fn a_waiter_that_is_killed_with_its_grant_costs_a_claim_time() {
