@@ -331,6 +331,32 @@ async fn a_grant_that_one_of_two_calls_has_seen_is_not_given_back_by_the_other()
     }
 }
 
+/// The request to leave is on its way already, and waits for the lock, when the same wish asks again.
+#[tokio::test]
+async fn leaving_that_is_overtaken_by_asking_again_keeps_the_place() {
+    let place = Place::new();
+    let store = place.open_at(&TestTime::new("boot"));
+    let fence = acquire(&store, "catalog", "worker-a").await;
+    let id = fresh_grant_id();
+    let request = || wait_request("worker-b", TTL_MS, id, LONG);
+    let mut earlier = Box::pin(store.acquire_wait("catalog", request()));
+    assert!(poll_once(&mut earlier).await.is_none());
+    until_queued(&store, "catalog", 1).await;
+    let behind = waiting(&store, "catalog", "worker-c", 2).await;
+    let outside = rusqlite::Connection::open(&place.path).unwrap();
+    outside.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(earlier);
+    // Time to be sent. Where it is not enough, the place is kept all the more.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut later = Box::pin(store.acquire_wait("catalog", request()));
+    assert!(poll_once(&mut later).await.is_none());
+    outside.execute_batch("ROLLBACK").unwrap();
+    release(&store, &fence).await.unwrap();
+    let (fence, _) = granted_after_wait(later.await);
+    assert_eq!((fence.epoch, fence.holder.as_str()), (3, "worker-b"));
+    assert!(!behind.is_finished());
+}
+
 #[tokio::test]
 async fn who_is_held_off_is_told_so_and_the_next_one_is_granted() {
     let place = Place::new();
