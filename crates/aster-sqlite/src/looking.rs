@@ -29,6 +29,7 @@ use crate::schema::StoreRow;
 use crate::shared::Shared;
 use crate::side::{SideError, SideFile};
 use crate::side_tables::SideTransaction;
+use crate::waiters::ProcessId;
 use crate::waiting::Waiting;
 use crate::wake::{self, Mailbox, Reached};
 use crate::wishes::{Advance, Leave, RanOut};
@@ -39,6 +40,10 @@ use crate::writer::Job;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often a row is looked at again that should have changed, or whose clock is another.
 const RELOOK: Duration = Duration::from_secs(1);
+/// By which part of the claim time a process asks later at an expiry than the one before it…
+const STAGGER_DIVISOR: u32 = 4;
+/// …as far as so many are before it; whoever comes after them asks together with the next one.
+const RANK_MAX: u32 = 8;
 /// Every so many rounds it looks after its own affairs.
 const ROUNDS: u64 = 20;
 /// How long it keeps its mailbox while nobody waits.
@@ -152,7 +157,9 @@ impl Looker {
         self.send_left();
         // Nobody can wait any more; whatever is left in a queue is a ghost.
         let process = waiting.process;
-        self.submit(Job::alone(move |writer| writer.drop_waiters_of(process)));
+        self.submit(Job::alone(move |writer| {
+            writer.drop_waiters_of(&[process]);
+        }));
     }
 
     /// Sleeps until there is something to do.
@@ -246,7 +253,7 @@ impl Looker {
         }
         self.mailbox = match Mailbox::bind(path, process) {
             Ok(mailbox) => {
-                wake::bury_all(path);
+                self.bury(wake::all_dead(path));
                 Some(mailbox)
             }
             Err(error) => {
@@ -254,6 +261,13 @@ impl Looker {
                 None
             }
         };
+    }
+
+    /// Has the places and the sockets of dead processes removed.
+    fn bury(&self, dead: Vec<ProcessId>) {
+        if !dead.is_empty() {
+            self.submit(Job::alone(move |writer| writer.bury(&dead)));
+        }
     }
 
     /// Looks at what has changed and at what is due.
@@ -319,11 +333,20 @@ impl Looker {
             self.plans.forget(resource);
             return Ok(());
         };
+        self.bury(first.dead_before);
         let plan = self.plans.of(resource, &found.row, now_ns);
-        let rank = u32::try_from(first.processes_before).unwrap_or(u32::MAX);
-        let claim_time = self.shared.options.claim_time;
-        let mut due_ns = after(plan, claim_time.saturating_mul(rank));
+        let rank = match self.plans.leads(resource, &found.row) {
+            true => 0,
+            false => first.processes_before.min(RANK_MAX),
+        };
+        let stagger = self.shared.options.claim_time / STAGGER_DIVISOR;
+        let mut due_ns = match plan <= now_ns {
+            true => after(plan, stagger.saturating_mul(rank)),
+            // Then it is looked once more who of those before is left.
+            false => plan,
+        };
         let is_late = due_ns <= now_ns;
+        let has_asked = is_late && first.processes_before > 0;
         if is_late || !found.row.is_certain {
             let advance = Advance::new(resource.clone());
             due_ns = match self.submit(Job::shared(Item::Advance(advance))) {
@@ -335,7 +358,8 @@ impl Looker {
             // Its renewals are seen by looking only.
             due_ns = due_ns.min(after(now_ns, RELOOK));
         }
-        self.plans.set(resource, plan, &found.row, due_ns);
+        self.plans
+            .set(resource, plan, &found.row, due_ns, has_asked);
         Ok(())
     }
 
@@ -392,8 +416,10 @@ struct Found {
 }
 
 struct First {
-    /// How many other processes that live have somebody before it.
-    processes_before: usize,
+    /// How many other processes have somebody before it, as far as they are not known to be dead.
+    processes_before: u32,
+    /// Processes before it that are dead.
+    dead_before: Vec<ProcessId>,
 }
 
 impl Eyes {
@@ -535,10 +561,11 @@ impl Look<'_> {
         }
         let before = side.processes_ahead(resource, place.ticket, granted, self.now_ns)?;
         let others = before.into_iter().filter(|other| *other != waiting.process);
-        let alive =
-            others.filter(|other| !matches!(wake::reach(&shared.path, *other), Reached::Dead));
+        let (dead_before, left): (Vec<_>, Vec<_>) =
+            others.partition(|other| matches!(wake::reach(&shared.path, *other), Reached::Dead));
         found.first = Some(First {
-            processes_before: alive.count(),
+            processes_before: u32::try_from(left.len()).unwrap_or(u32::MAX),
+            dead_before,
         });
         Ok(found)
     }
