@@ -242,3 +242,19 @@ fn a_watch_ends_with_its_reader() {
     sandbox.aster(&["run", CATALOG, "--", "true"]).exits(0);
     assert_eq!(run.wait(), Some(0));
 }
+
+#[test]
+fn a_watch_of_a_store_that_was_removed_says_so() {
+    let sandbox = Sandbox::new();
+    sandbox.aster(&["run", CATALOG, "--", "true"]).exits(0);
+    let mut watch = Watching::start(&sandbox);
+    watch.next();
+    std::fs::rename(sandbox.path("leases.db"), sandbox.path("aside.db")).unwrap();
+    let finished = watch.run.finish().exits(78);
+    assert!(
+        finished
+            .stderr
+            .contains("was replaced or removed while it was open"),
+        "{finished:?}"
+    );
+}

@@ -223,7 +223,9 @@ impl Looker {
                 waiting.put_off(id, after(now_ns, LOOK_EVERY));
             }
         }
-        if let Err(error) = self.look(now_ns) {
+        // A file that was removed does not change: nothing else would tell.
+        let looked = self.shared.check_file().and_then(|()| self.look(now_ns));
+        if let Err(error) = looked {
             self.eyes = None;
             if error.kind() == ErrorKind::Stop {
                 waiting.fail_all(|| again(&error));
