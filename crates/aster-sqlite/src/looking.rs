@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use aster_core::{DenyReason, ErrorKind, Fence, ResourceName, RowView};
+use aster_core::{DenyReason, ErrorKind, ResourceName, RowView};
 use aster_lease::{SerializerError, WaitOutcome};
 use rusqlite::{Connection, TransactionBehavior};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,16 +22,14 @@ use crate::audit;
 use crate::batch::Item;
 use crate::calls::Mine;
 use crate::error::{again, storage};
-use crate::judge::{Verdict, effective, judge};
-use crate::plans::{Plans, Seen, after};
-use crate::rows::{self, StoredRow};
-use crate::schema::StoreRow;
+use crate::look::{Found, Look};
+use crate::plans::{Plans, after};
+use crate::rows;
 use crate::shared::Shared;
 use crate::side::{SideError, SideFile};
-use crate::side_tables::SideTransaction;
 use crate::waiters::ProcessId;
 use crate::waiting::Waiting;
-use crate::wake::{self, Mailbox, Reached};
+use crate::wake::{self, Mailbox};
 use crate::wishes::{Advance, Leave, RanOut};
 use crate::worker::submit_to;
 use crate::writer::Job;
@@ -408,22 +406,6 @@ impl Looker {
     }
 }
 
-/// What a look at one resource found.
-struct Found {
-    row: Seen,
-    /// The first of ours in the queue.
-    first: Option<First>,
-    /// One of ours that has lost its place.
-    missing: Option<Mine>,
-}
-
-struct First {
-    /// How many other processes have somebody before it, as far as they are not known to be dead.
-    processes_before: u32,
-    /// Processes before it that are dead.
-    dead_before: Vec<ProcessId>,
-}
-
 impl Eyes {
     fn data_version(&self) -> Result<i64, SerializerError> {
         self.main
@@ -481,94 +463,6 @@ impl Eyes {
             Ok(found)
         })?;
         self.audit_id = audit_id;
-        Ok(found)
-    }
-}
-
-/// A look at one resource.
-struct Look<'a> {
-    shared: &'a Shared,
-    store: &'a StoreRow,
-    side: &'a SideTransaction<'a>,
-    now_ns: u64,
-    resource: &'a ResourceName,
-}
-
-impl Look<'_> {
-    fn at(&self, row: Option<StoredRow>, first: Option<Mine>) -> Result<Found, SideError> {
-        let Self {
-            shared,
-            side,
-            resource,
-            ..
-        } = *self;
-        let waiting = &shared.waiting;
-        let evidence = side.evidence(resource, row.as_ref())?;
-        let mut row = row.map(|row| effective(&row, evidence.renewal.as_ref()));
-        let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
-            judge(row, &evidence, side.era, self.now_ns)
-        });
-        let view = RowView {
-            authority: self.store.authority,
-            resource,
-            floor: self.store.floor,
-            row: row.as_ref().map(|row| &row.state),
-        };
-        let remaining = verdict.judged.remaining;
-        if waiting.is_watched(resource) {
-            waiting.publish(resource, &view.snapshot(remaining));
-        }
-        let is_held = row.as_ref().is_some_and(|row| row.state.held.is_some());
-        let granted = row.as_ref().map(|row| row.state.grant_id);
-        if let Some(granted) = granted
-            && let Some(mine) = waiting.of_grant(resource, granted)
-            && mine.place.is_some()
-        {
-            let denied = |reason| WaitOutcome::Denied(reason, view.snapshot(remaining));
-            let outcome = match remaining {
-                _ if !is_held => denied(DenyReason::NotHeld),
-                Some(Duration::ZERO) => denied(DenyReason::Expired),
-                claim => WaitOutcome::Granted {
-                    fence: Fence {
-                        authority: self.store.authority,
-                        resource: resource.clone(),
-                        epoch: view.epoch(),
-                        holder: mine.wish.candidate.clone(),
-                    },
-                    claim,
-                },
-            };
-            waiting.answer(mine.id, Ok(outcome));
-        }
-        let mut found = Found {
-            row: Seen {
-                epoch: view.epoch(),
-                revision: view.row.map_or(0, |row| row.revision),
-                remaining: remaining.filter(|_| is_held).unwrap_or_default(),
-                is_certain: verdict.is_certain(),
-                is_foreign: is_held && row.as_ref().is_some_and(|row| row.stamp.era != side.era),
-            },
-            first: None,
-            missing: None,
-        };
-        let Some(mine) = first else {
-            return Ok(found);
-        };
-        let Some(place) = mine.place else {
-            return Ok(found);
-        };
-        if !side.has_ticket(place.ticket)? {
-            found.missing = Some(mine);
-            return Ok(found);
-        }
-        let before = side.processes_ahead(resource, place.ticket, granted, self.now_ns)?;
-        let others = before.into_iter().filter(|other| *other != waiting.process);
-        let (dead_before, left): (Vec<_>, Vec<_>) =
-            others.partition(|other| matches!(wake::reach(&shared.path, *other), Reached::Dead));
-        found.first = Some(First {
-            processes_before: u32::try_from(left.len()).unwrap_or(u32::MAX),
-            dead_before,
-        });
         Ok(found)
     }
 }
