@@ -9,6 +9,7 @@ mod support;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -172,6 +173,26 @@ fn a_waiter_that_is_killed_does_not_keep_the_next_one_waiting_for_a_ttl() {
     assert!(!sandbox.exists("ran"));
 }
 
+/// However long it was stopped: the store was there, so that is an ordinary end of a wait.
+#[test]
+fn a_run_that_was_stopped_beyond_its_wait_ran_out() {
+    let sandbox = Sandbox::new();
+    let holder = hold(&sandbox);
+    let mut command = sandbox.command_as("b");
+    command.args(["--json", "run", "--wait", "500ms", CATALOG, "--", "true"]);
+    let stopped = start(command);
+    eventually("it waits", || queue(&sandbox).len() == 1);
+    stopped.signal(Signal::STOP);
+    // More than the wait and the time for an answer.
+    std::thread::sleep(Duration::from_secs(6));
+    stopped.signal(Signal::CONT);
+    let error = stopped.finish().exits(75).json_error();
+    assert_eq!(error["kind"], "wait_ran_out");
+    assert_eq!(queue(&sandbox), Vec::<String>::new());
+    sandbox.touch("end");
+    holder.finish().exits(0);
+}
+
 /// The lines of a watch as they come.
 struct Watching {
     run: Running,
@@ -241,4 +262,20 @@ fn a_watch_ends_with_its_reader() {
     drop(lines);
     sandbox.aster(&["run", CATALOG, "--", "true"]).exits(0);
     assert_eq!(run.wait(), Some(0));
+}
+
+#[test]
+fn a_watch_of_a_store_that_was_removed_says_so() {
+    let sandbox = Sandbox::new();
+    sandbox.aster(&["run", CATALOG, "--", "true"]).exits(0);
+    let mut watch = Watching::start(&sandbox);
+    watch.next();
+    std::fs::rename(sandbox.path("leases.db"), sandbox.path("aside.db")).unwrap();
+    let finished = watch.run.finish().exits(78);
+    assert!(
+        finished
+            .stderr
+            .contains("was replaced or removed while it was open"),
+        "{finished:?}"
+    );
 }

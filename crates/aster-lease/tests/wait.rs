@@ -319,6 +319,46 @@ async fn a_machine_that_slept_through_its_turn_asks_again() {
     assert_eq!(turns.asked().len(), 2, "the first grant was not handed out");
 }
 
+/// Stopped until long after the end of the wait: the store was there all the time, so that is an
+/// ordinary end of a wait. A store that is silent is an error, in bounded time.
+#[tokio::test(start_paused = true)]
+async fn who_was_stopped_beyond_its_wait_asks_once_how_it_ended() {
+    for (last, denied) in [
+        (Turn::RanOut, Some(DenyReason::WaitRanOut)),
+        (Turn::Denied(DenyReason::HeldOff), Some(DenyReason::HeldOff)),
+        (Turn::Silent, None),
+    ] {
+        // In the queue, with nothing to tell.
+        let turns = Turns::new(Turn::Silent);
+        let clock = SuspendedClock::new();
+        let started = SystemClock::new();
+        let begun = started.now();
+        let waiting = LeaseHandle::builder(turns.clone(), RESOURCE, "a")
+            .options(options())
+            .clock(clock.clone())
+            .acquire_wait(5 * SECOND);
+        let stop = async {
+            tokio::time::sleep(SECOND * 3 / 2).await;
+            turns.always(last.clone());
+            clock.suspend(60 * SECOND);
+        };
+        let (outcome, ()) = tokio::join!(waiting, stop);
+        match (outcome, denied) {
+            (Ok(AcquireOutcome::Denied(reason, _)), Some(expected)) => {
+                assert_eq!(reason, expected, "{last:?}");
+            }
+            (Err(error), None) => assert_eq!(error.kind(), ErrorKind::Retry, "{error}"),
+            (outcome, _) => panic!("{last:?}: {outcome:?}"),
+        }
+        let asked = turns.asked();
+        assert_eq!(asked.last().unwrap().wait, Duration::ZERO, "{asked:?}");
+        let last_asked = asked.iter().filter(|asked| asked.wait.is_zero());
+        assert_eq!(last_asked.count(), 1, "{asked:?}");
+        assert!(virtual_since(&started, begun) < 20 * SECOND);
+        assert_eq!(turns.waiting(), 0);
+    }
+}
+
 /// Dropping the future at every await point leaves no entry and no grant.
 #[tokio::test(start_paused = true)]
 async fn dropping_the_wait_at_any_await_leaves_nothing_behind() {

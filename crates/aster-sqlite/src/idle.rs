@@ -21,25 +21,32 @@ const SWEEP_ROWS_MAX: u64 = 512;
 /// soon have used up its epochs.
 const DROPPED_EPOCH_MAX: u64 = EPOCH_MAX / 2;
 
-/// Counts ownership changes between sweeps.
+/// When to sweep. A process that makes a few changes and ends has its share too: by the store's own
+/// count of commits, one in [`SWEEP_EVERY`] falls to whoever makes it, and more to whoever puts many
+/// changes into one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Sweeps {
+    /// Of this process since its last sweep.
     changes: u64,
+    is_due: bool,
 }
 
 impl Sweeps {
-    pub(crate) fn count(&mut self, changes: u64) {
+    /// The store's commit of this number was ours, with so many ownership changes.
+    pub(crate) fn committed(&mut self, sequence: u64, changes: u64) {
         self.changes += changes;
+        let is_our_share = sequence % SWEEP_EVERY < changes.max(1);
+        self.is_due |= is_our_share || self.changes >= SWEEP_EVERY;
     }
 
     pub(crate) fn is_due(&self) -> bool {
-        self.changes >= SWEEP_EVERY
+        self.is_due
     }
 }
 
 /// Drops what is idle, in one bounded step.
 pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
-    writer.sweeps.changes = 0;
+    writer.sweeps = Sweeps::default();
     let shared = writer.shared.clone();
     let mut begun = begin(&shared, &writer.main, writer.patience)?;
     let side = shared.side(&mut writer.side, &begun.store)?;
@@ -204,4 +211,40 @@ fn count_free(connection: &Connection) -> Result<u64, SerializerError> {
         .prepare_cached("SELECT count(*) FROM main.aster_rows WHERE holder IS NULL")
         .and_then(|mut count| count.query_row([], |row| row.get(0).map(unsigned)))
         .map_err(storage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SWEEP_EVERY, SWEEP_ROWS_MAX, Sweeps};
+
+    /// However the changes are spread over commits, and the commits over processes: what is dropped
+    /// keeps up with what can become free.
+    #[test]
+    fn sweeps_keep_up_with_changes_whoever_makes_them() {
+        for changes_each in [1, 2, 7, 100, 256] {
+            for commits_each in [1, 2, 3, 1_000] {
+                let (mut process, mut sweeps, mut changes) = (Sweeps::default(), 0, 0);
+                for sequence in 0..100 * SWEEP_EVERY {
+                    if sequence % commits_each == 0 {
+                        process = Sweeps::default();
+                    }
+                    process.committed(sequence, changes_each);
+                    changes += changes_each;
+                    if process.is_due() {
+                        sweeps += 1;
+                        process = Sweeps::default();
+                    }
+                }
+                let room = sweeps * SWEEP_ROWS_MAX;
+                assert!(
+                    room >= changes,
+                    "{changes_each} {commits_each}: {room} {changes}"
+                );
+                assert!(
+                    sweeps <= 3 * changes / SWEEP_EVERY,
+                    "{changes_each} {commits_each}"
+                );
+            }
+        }
+    }
 }

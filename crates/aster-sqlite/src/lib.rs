@@ -26,6 +26,7 @@ mod guard;
 mod identity;
 mod idle;
 mod judge;
+mod look;
 mod looking;
 mod mutate;
 mod open;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use aster_core::{DenyReason, ErrorKind, Fence, ResourceName, RowView};
+use aster_core::{DenyReason, ErrorKind, ResourceName, RowView};
 use aster_lease::{SerializerError, WaitOutcome};
 use rusqlite::{Connection, TransactionBehavior};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,15 +22,14 @@ use crate::audit;
 use crate::batch::Item;
 use crate::calls::Mine;
 use crate::error::{again, storage};
-use crate::judge::{Verdict, effective, judge};
-use crate::plans::{Plans, Seen, after};
-use crate::rows::{self, StoredRow};
-use crate::schema::StoreRow;
+use crate::look::{Found, Look};
+use crate::plans::{Plans, after};
+use crate::rows;
 use crate::shared::Shared;
 use crate::side::{SideError, SideFile};
-use crate::side_tables::SideTransaction;
+use crate::waiters::ProcessId;
 use crate::waiting::Waiting;
-use crate::wake::{self, Mailbox, Reached};
+use crate::wake::{self, Mailbox};
 use crate::wishes::{Advance, Leave, RanOut};
 use crate::worker::submit_to;
 use crate::writer::Job;
@@ -39,6 +38,10 @@ use crate::writer::Job;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often a row is looked at again that should have changed, or whose clock is another.
 const RELOOK: Duration = Duration::from_secs(1);
+/// By which part of the claim time a process asks later at an expiry than the one before it…
+const STAGGER_DIVISOR: u32 = 4;
+/// …as far as so many are before it; whoever comes after them asks together with the next one.
+const RANK_MAX: u32 = 8;
 /// Every so many rounds it looks after its own affairs.
 const ROUNDS: u64 = 20;
 /// How long it keeps its mailbox while nobody waits.
@@ -152,7 +155,9 @@ impl Looker {
         self.send_left();
         // Nobody can wait any more; whatever is left in a queue is a ghost.
         let process = waiting.process;
-        self.submit(Job::alone(move |writer| writer.drop_waiters_of(process)));
+        self.submit(Job::alone(move |writer| {
+            writer.drop_waiters_of(&[process]);
+        }));
     }
 
     /// Sleeps until there is something to do.
@@ -216,7 +221,9 @@ impl Looker {
                 waiting.put_off(id, after(now_ns, LOOK_EVERY));
             }
         }
-        if let Err(error) = self.look(now_ns) {
+        // A file that was removed does not change: nothing else would tell.
+        let looked = self.shared.check_file().and_then(|()| self.look(now_ns));
+        if let Err(error) = looked {
             self.eyes = None;
             if error.kind() == ErrorKind::Stop {
                 waiting.fail_all(|| again(&error));
@@ -246,7 +253,7 @@ impl Looker {
         }
         self.mailbox = match Mailbox::bind(path, process) {
             Ok(mailbox) => {
-                wake::bury_all(path);
+                self.bury(wake::all_dead(path));
                 Some(mailbox)
             }
             Err(error) => {
@@ -254,6 +261,13 @@ impl Looker {
                 None
             }
         };
+    }
+
+    /// Has the places and the sockets of dead processes removed.
+    fn bury(&self, dead: Vec<ProcessId>) {
+        if !dead.is_empty() {
+            self.submit(Job::alone(move |writer| writer.bury(&dead)));
+        }
     }
 
     /// Looks at what has changed and at what is due.
@@ -319,11 +333,20 @@ impl Looker {
             self.plans.forget(resource);
             return Ok(());
         };
+        self.bury(first.dead_before);
         let plan = self.plans.of(resource, &found.row, now_ns);
-        let rank = u32::try_from(first.processes_before).unwrap_or(u32::MAX);
-        let claim_time = self.shared.options.claim_time;
-        let mut due_ns = after(plan, claim_time.saturating_mul(rank));
+        let rank = match self.plans.leads(resource, &found.row) {
+            true => 0,
+            false => first.processes_before.min(RANK_MAX),
+        };
+        let stagger = self.shared.options.claim_time / STAGGER_DIVISOR;
+        let mut due_ns = match plan <= now_ns {
+            true => after(plan, stagger.saturating_mul(rank)),
+            // Then it is looked once more who of those before is left.
+            false => plan,
+        };
         let is_late = due_ns <= now_ns;
+        let has_asked = is_late && first.processes_before > 0;
         if is_late || !found.row.is_certain {
             let advance = Advance::new(resource.clone());
             due_ns = match self.submit(Job::shared(Item::Advance(advance))) {
@@ -335,7 +358,8 @@ impl Looker {
             // Its renewals are seen by looking only.
             due_ns = due_ns.min(after(now_ns, RELOOK));
         }
-        self.plans.set(resource, plan, &found.row, due_ns);
+        self.plans
+            .set(resource, plan, &found.row, due_ns, has_asked);
         Ok(())
     }
 
@@ -380,20 +404,6 @@ impl Looker {
     fn order_repair(&self) {
         crate::renewals::order_repair(&self.shared, self.writer.as_ref());
     }
-}
-
-/// What a look at one resource found.
-struct Found {
-    row: Seen,
-    /// The first of ours in the queue.
-    first: Option<First>,
-    /// One of ours that has lost its place.
-    missing: Option<Mine>,
-}
-
-struct First {
-    /// How many other processes that live have somebody before it.
-    processes_before: usize,
 }
 
 impl Eyes {
@@ -453,93 +463,6 @@ impl Eyes {
             Ok(found)
         })?;
         self.audit_id = audit_id;
-        Ok(found)
-    }
-}
-
-/// A look at one resource.
-struct Look<'a> {
-    shared: &'a Shared,
-    store: &'a StoreRow,
-    side: &'a SideTransaction<'a>,
-    now_ns: u64,
-    resource: &'a ResourceName,
-}
-
-impl Look<'_> {
-    fn at(&self, row: Option<StoredRow>, first: Option<Mine>) -> Result<Found, SideError> {
-        let Self {
-            shared,
-            side,
-            resource,
-            ..
-        } = *self;
-        let waiting = &shared.waiting;
-        let evidence = side.evidence(resource, row.as_ref())?;
-        let mut row = row.map(|row| effective(&row, evidence.renewal.as_ref()));
-        let verdict = row.as_mut().map_or_else(Verdict::default, |row| {
-            judge(row, &evidence, side.era, self.now_ns)
-        });
-        let view = RowView {
-            authority: self.store.authority,
-            resource,
-            floor: self.store.floor,
-            row: row.as_ref().map(|row| &row.state),
-        };
-        let remaining = verdict.judged.remaining;
-        if waiting.is_watched(resource) {
-            waiting.publish(resource, &view.snapshot(remaining));
-        }
-        let is_held = row.as_ref().is_some_and(|row| row.state.held.is_some());
-        let granted = row.as_ref().map(|row| row.state.grant_id);
-        if let Some(granted) = granted
-            && let Some(mine) = waiting.of_grant(resource, granted)
-            && mine.place.is_some()
-        {
-            let denied = |reason| WaitOutcome::Denied(reason, view.snapshot(remaining));
-            let outcome = match remaining {
-                _ if !is_held => denied(DenyReason::NotHeld),
-                Some(Duration::ZERO) => denied(DenyReason::Expired),
-                claim => WaitOutcome::Granted {
-                    fence: Fence {
-                        authority: self.store.authority,
-                        resource: resource.clone(),
-                        epoch: view.epoch(),
-                        holder: mine.wish.candidate.clone(),
-                    },
-                    claim,
-                },
-            };
-            waiting.answer(mine.id, Ok(outcome));
-        }
-        let mut found = Found {
-            row: Seen {
-                epoch: view.epoch(),
-                revision: view.row.map_or(0, |row| row.revision),
-                remaining: remaining.filter(|_| is_held).unwrap_or_default(),
-                is_certain: verdict.is_certain(),
-                is_foreign: is_held && row.as_ref().is_some_and(|row| row.stamp.era != side.era),
-            },
-            first: None,
-            missing: None,
-        };
-        let Some(mine) = first else {
-            return Ok(found);
-        };
-        let Some(place) = mine.place else {
-            return Ok(found);
-        };
-        if !side.has_ticket(place.ticket)? {
-            found.missing = Some(mine);
-            return Ok(found);
-        }
-        let before = side.processes_ahead(resource, place.ticket, granted, self.now_ns)?;
-        let others = before.into_iter().filter(|other| *other != waiting.process);
-        let alive =
-            others.filter(|other| !matches!(wake::reach(&shared.path, *other), Reached::Dead));
-        found.first = Some(First {
-            processes_before: alive.count(),
-        });
         Ok(found)
     }
 }

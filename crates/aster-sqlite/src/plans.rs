@@ -31,6 +31,10 @@ struct Plan {
     revision: u64,
     deadline_ns: u64,
     due_ns: u64,
+    /// We had to ask for those before us.
+    has_asked: bool,
+    /// We watch the row as if we were first.
+    leads: bool,
 }
 
 impl Plans {
@@ -45,19 +49,37 @@ impl Plans {
         after(now_ns, row.remaining)
     }
 
+    /// Whether we watch the row as if we were first: whoever had to ask for an advance because those
+    /// before it did not takes them for stopped at the next expiry, and does not wait for them again.
+    pub(crate) fn leads(&self, resource: &ResourceName, row: &Seen) -> bool {
+        self.by_resource.get(resource).is_some_and(|plan| {
+            match (plan.epoch, plan.revision) == (row.epoch, row.revision) {
+                true => plan.leads,
+                false => plan.has_asked,
+            }
+        })
+    }
+
     pub(crate) fn set(
         &mut self,
         resource: &ResourceName,
         deadline_ns: u64,
         row: &Seen,
         due_ns: u64,
+        has_asked: bool,
     ) {
+        let leads = self.leads(resource, row);
+        let had_asked = self.by_resource.get(resource).is_some_and(|plan| {
+            plan.has_asked && (plan.epoch, plan.revision) == (row.epoch, row.revision)
+        });
         self.forget(resource);
         let plan = Plan {
             epoch: row.epoch,
             revision: row.revision,
             deadline_ns,
             due_ns,
+            has_asked: has_asked || had_asked,
+            leads,
         };
         self.by_resource.insert(resource.clone(), plan);
         self.dues.insert((due_ns, resource.clone()));
@@ -88,4 +110,44 @@ impl Plans {
 
 pub(crate) fn after(now_ns: u64, time: Duration) -> u64 {
     now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    fn seen(epoch: u64) -> Seen {
+        Seen {
+            epoch,
+            revision: epoch,
+            remaining: Duration::ZERO,
+            is_certain: true,
+            is_foreign: false,
+        }
+    }
+
+    #[test]
+    fn who_had_to_ask_for_others_is_first_at_the_next_expiry_and_only_then() {
+        let catalog = ResourceName::new("catalog").unwrap();
+        let mut plans = Plans::default();
+        assert!(!plans.leads(&catalog, &seen(1)));
+        plans.set(&catalog, 1, &seen(1), 2, false);
+        assert!(!plans.leads(&catalog, &seen(2)), "others asked in time");
+        plans.set(&catalog, 1, &seen(1), 2, true);
+        plans.set(&catalog, 1, &seen(1), 3, false);
+        assert!(
+            !plans.leads(&catalog, &seen(1)),
+            "of this expiry it was not the first"
+        );
+        // Granted to one who may be stopped as well.
+        plans.set(&catalog, 4, &seen(2), 5, false);
+        assert!(plans.leads(&catalog, &seen(2)));
+        // Claimed and released meanwhile: those before it are awake.
+        assert!(!plans.leads(&catalog, &seen(3)));
+        plans.set(&catalog, 4, &seen(2), 5, true);
+        assert!(plans.leads(&catalog, &seen(3)));
+        plans.forget(&catalog);
+        assert!(!plans.leads(&catalog, &seen(3)));
+    }
 }

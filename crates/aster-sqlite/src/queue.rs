@@ -478,21 +478,34 @@ pub(crate) fn drop_tickets(
 }
 
 impl Writer {
-    /// Takes everybody of a process out of the queues.
-    pub(crate) fn drop_waiters_of(&mut self, process: ProcessId) {
+    /// Takes everybody of dead processes out of the queues, and removes their sockets after that: as
+    /// long as their places are there, their sockets tell that they are dead.
+    pub(crate) fn bury(&mut self, dead: &[ProcessId]) {
+        if self.drop_waiters_of(dead) {
+            for process in dead {
+                wake::bury(&self.shared.path, *process);
+            }
+        }
+    }
+
+    /// Takes everybody of these processes out of the queues. Whether that was done.
+    pub(crate) fn drop_waiters_of(&mut self, processes: &[ProcessId]) -> bool {
         let shared = &*self.shared;
         let dropped = begin(shared, &self.main, self.patience)
             .map_err(SideError::from)
             .and_then(|begun| {
                 let side = shared.side(&mut self.side, &begun.store)?;
                 side.write(|side| {
-                    side.drop_process(process)?;
+                    for process in processes {
+                        side.drop_process(*process)?;
+                    }
                     Ok(((), End::Commit))
                 })
             });
-        if let Err(error) = dropped {
+        if let Err(error) = &dropped {
             // Whoever hands over to one of them finds the process gone.
             tracing::debug!(?error, "places in queues are left behind");
         }
+        dropped.is_ok()
     }
 }

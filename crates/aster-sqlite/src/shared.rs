@@ -58,7 +58,8 @@ impl Shared {
         Ok(connection)
     }
 
-    fn check_file(&self) -> Result<(), SerializerError> {
+    /// Makes sure that the file still has its name and its log.
+    pub(crate) fn check_file(&self) -> Result<(), SerializerError> {
         let path = &self.path;
         let message = if !still_names(path, self.file) {
             format!(

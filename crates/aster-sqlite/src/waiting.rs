@@ -431,14 +431,16 @@ impl Waiting {
         }
     }
 
-    /// The store serves no more: everybody hears why, and watches end.
+    /// The store serves no more: everybody who waits or watches hears why.
     pub(crate) fn fail_all(&self, mut error: impl FnMut() -> SerializerError) {
         let mut state = self.lock();
         for id in state.waits.keys().copied().collect::<Vec<_>>() {
             state.answer(id, Err(error()));
         }
         state.resources.retain(|_, local| {
-            local.watches.clear();
+            for watch in local.watches.drain(..) {
+                watch.fail(error());
+            }
             !local.is_idle()
         });
         state.watches = 0;

@@ -135,7 +135,8 @@ fn reach_at(path: &Path) -> Reached {
     }
 }
 
-/// Removes the socket of a process that was found dead.
+/// Removes the socket of a process that was found dead. Its places in the queues go before: without a
+/// socket nobody can tell that it is dead.
 pub(crate) fn bury(main: &Path, process: ProcessId) {
     let path = path_of(main, process);
     if matches!(reach_at(&path), Reached::Dead) {
@@ -143,23 +144,26 @@ pub(crate) fn bury(main: &Path, process: ProcessId) {
     }
 }
 
-/// Removes the sockets of all dead processes beside the main file.
-pub(crate) fn bury_all(main: &Path) {
+/// The dead processes whose sockets are beside the main file.
+pub(crate) fn all_dead(main: &Path) -> Vec<ProcessId> {
     let directory = main.parent().unwrap_or(Path::new("/"));
     let Ok(names) = std::fs::read_dir(directory) else {
-        return;
+        return Vec::new();
     };
     let prefix = prefix_of(main);
+    let mut dead = Vec::new();
     for name in names.take(NAMES_MAX).flatten() {
         let found = name.file_name();
         let Some(rest) = found.as_bytes().strip_prefix(prefix.as_bytes()) else {
             continue;
         };
-        let is_ours = rest.len() == 16 && rest.iter().all(u8::is_ascii_hexdigit);
-        if is_ours && matches!(reach_at(&name.path()), Reached::Dead) {
-            let _ = std::fs::remove_file(name.path());
+        if let Some(process) = process_of(rest)
+            && matches!(reach(main, process), Reached::Dead)
+        {
+            dead.push(process);
         }
     }
+    dead
 }
 
 /// `<file>-aster-<16 hexadecimal digits>`.
@@ -169,6 +173,14 @@ fn path_of(main: &Path, process: ProcessId) -> PathBuf {
         name.push(format!("{byte:02x}"));
     }
     main.with_file_name(name)
+}
+
+/// The process of which a socket's name ends so.
+fn process_of(digits: &[u8]) -> Option<ProcessId> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    let is_ours = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = is_ours.then(|| u64::from_str_radix(digits, 16).ok())?;
+    Some(number?.to_be_bytes())
 }
 
 fn prefix_of(main: &Path) -> OsString {
@@ -195,7 +207,7 @@ mod tests {
 
     use aster_core::ResourceName;
 
-    use super::{Mailbox, Reached, bury, bury_all, path_of, reach};
+    use super::{Mailbox, Reached, all_dead, bury, path_of, reach};
 
     const PROCESS: [u8; 8] = [0, 1, 2, 3, 4, 5, 254, 255];
 
@@ -220,7 +232,8 @@ mod tests {
             peer.wake(&catalog);
         }
         assert_eq!(mailbox.hear()[0], catalog);
-        bury_all(&main);
+        assert!(all_dead(&main).is_empty());
+        bury(&main, PROCESS);
         assert!(mailbox.is_in_place());
         drop(mailbox);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
@@ -230,14 +243,14 @@ mod tests {
     fn the_socket_of_a_dead_process_refuses_and_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let main = store(directory.path());
-        for bury_it in [bury_all as fn(&Path), |main| bury(main, PROCESS)] {
-            // A killed process leaves its socket where it was.
-            let path = path_of(&main, PROCESS);
-            drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap());
-            assert!(matches!(reach(&main, PROCESS), Reached::Dead));
-            bury_it(&main);
-            assert!(!path.exists());
-        }
+        // A killed process leaves its socket where it was.
+        let path = path_of(&main, PROCESS);
+        drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap());
+        assert!(matches!(reach(&main, PROCESS), Reached::Dead));
+        assert_eq!(all_dead(&main), [PROCESS]);
+        bury(&main, PROCESS);
+        assert!(!path.exists());
+        assert!(all_dead(&main).is_empty());
     }
 
     #[test]

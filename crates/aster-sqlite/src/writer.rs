@@ -375,7 +375,7 @@ impl Writer {
         let changed = shared.waiting.concerned(changes.rows.keys());
         if changes.main {
             let store = begun.commit(shared).map_err(Trouble::Batch)?;
-            self.sweeps.count(changes.transitions);
+            self.sweeps.committed(store.sequence, changes.transitions);
             self.afterwards.add(&store, changes, news.granted_tickets());
             let refused = news.refused_tickets();
             if !refused.is_empty() {

@@ -212,3 +212,28 @@ async fn a_row_near_the_end_of_its_epochs_does_not_take_the_others_with_it() {
     let fresh = acquire(&store, "fresh", "worker-a").await;
     assert!(fresh.epoch < 10_000, "{}", fresh.epoch);
 }
+
+/// As the command line does: each process opens the store, makes two changes and ends.
+#[tokio::test]
+async fn openings_with_a_few_changes_each_drop_idle_rows_too() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    for number in 0..10 {
+        let store = open(&place, &time, 100_000);
+        let fence = acquire(&store, &format!("job/{number}"), "worker-a").await;
+        release(&store, &fence).await.unwrap();
+    }
+    assert_eq!(rows(&place), 10);
+    time.advance_ms(61 * 60 * 1_000);
+    for _ in 0..ENOUGH_CHANGES / 2 {
+        let store = open(&place, &time, 100_000);
+        let fence = acquire(&store, "busy", "worker-z").await;
+        release(&store, &fence).await.unwrap();
+    }
+    assert_eq!(rows(&place), 1);
+    let store = open(&place, &time, 100_000);
+    assert!(
+        acquire(&store, "job/3", "worker-a").await.epoch > 2,
+        "above the floor"
+    );
+}

@@ -8,7 +8,7 @@
 
 mod support;
 
-use aster_lease::{LeaseSerializer, LeaseWatch};
+use aster_lease::{ErrorKind, LeaseSerializer, LeaseWatch, SerializerError};
 use support::*;
 
 async fn next(watch: &mut LeaseWatch) -> (u64, Option<String>) {
@@ -127,4 +127,34 @@ async fn a_watch_ends_with_its_store() {
     next(&mut watch).await;
     drop(store);
     assert_eq!(watch.next().await, None);
+    assert!(watch.take_failure().is_none(), "it was closed, that is all");
+}
+
+/// A file that is gone does not change any more: the watch ends with the reason, as every call does.
+#[tokio::test]
+async fn a_watch_ends_when_the_file_is_replaced_or_removed_and_tells_so() {
+    for remove in [true, false] {
+        let place = Place::new();
+        let store = place.open_at(&TestTime::new("boot"));
+        let mut watch = store.watch("catalog").await.unwrap();
+        next(&mut watch).await;
+        assert!(watch.take_failure().is_none());
+        std::fs::rename(&place.path, place.directory.path().join("aside.db")).unwrap();
+        if !remove {
+            let other = Place::new();
+            drop(other.open());
+            std::fs::copy(&other.path, &place.path).unwrap();
+        }
+        let ended = tokio::time::timeout(LONG, watch.next()).await.unwrap();
+        assert_eq!(ended, None);
+        let failure = watch.take_failure().unwrap();
+        assert!(
+            matches!(&failure, SerializerError::Refused { message }
+                if message.contains("was replaced or removed while it was open")),
+            "{failure}"
+        );
+        assert!(watch.take_failure().is_none(), "told once");
+        let error = store.watch("catalog").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stop, "{error}");
+    }
 }

@@ -21,6 +21,9 @@ pub(crate) async fn watch(context: &Context, resource: &ResourceName) -> Result<
             _ = end.next() => return Ok(()),
         };
         let Some(snapshot) = shown else {
+            if let Some(error) = watch.take_failure() {
+                return Err(error.into());
+            }
             let message = format!("the store ended the watch of {resource}: watch again");
             return Err(Failure::new(FailureKind::Unreachable, message));
         };

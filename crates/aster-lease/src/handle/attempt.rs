@@ -18,6 +18,9 @@ use super::schedule::Schedule;
 /// machine is suspended.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Whoever did not look for longer than this was stopped, or slept with the machine.
+pub(super) const STOOD_STILL: Duration = Duration::from_secs(2);
+
 /// Retries start after this part of the time that one attempt may take, and double from there.
 const BACKOFF_PARTS: u32 = 16;
 /// The shortest pause between retries.

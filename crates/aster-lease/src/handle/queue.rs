@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use aster_core::ErrorKind;
 
-use super::attempt::LOOK_AGAIN;
+use super::attempt::{LOOK_AGAIN, STOOD_STILL};
 use super::wish::Wish;
 use crate::clock::Moment;
 use crate::error::SerializerError;
@@ -34,6 +34,8 @@ pub(super) struct Heard {
     pub(super) sent: Moment,
     /// It was asked to wait for all the time that the caller gives.
     pub(super) was_whole: bool,
+    /// The clock went on without us meanwhile: we were stopped, or the machine slept.
+    pub(super) stood_still: bool,
     /// Another request for the same place is left without an answer, and may be carried out.
     pub(super) is_loose: bool,
 }
@@ -54,9 +56,13 @@ impl Wish {
             older: None,
             asked: started,
             is_loose: false,
+            stood_still: false,
         };
+        let mut looked = started;
         loop {
             let now = clock.now();
+            place.stood_still |= now.since(looked) > STOOD_STILL;
+            looked = now;
             let (waited, since_asked) = (now.since(started), now.since(place.asked));
             let Some(until_given_up) = (wait + answer_max)
                 .checked_sub(waited)
@@ -109,6 +115,7 @@ struct Place<'a> {
     /// When it was asked for last.
     asked: Moment,
     is_loose: bool,
+    stood_still: bool,
 }
 
 impl<'a> Place<'a> {
@@ -161,6 +168,7 @@ impl<'a> Place<'a> {
             answer,
             sent: self.newest.sent,
             was_whole: self.newest.is_whole,
+            stood_still: self.stood_still,
             is_loose: self.is_loose || self.older.is_some(),
         }
     }

@@ -15,6 +15,7 @@ use tracing::Instrument;
 
 use super::LeaseHandle;
 use super::acquire::{ACQUIRE_TIME_MIN, AcquireOutcome};
+use super::attempt::STOOD_STILL;
 use super::wish::{Undo, Wish};
 use crate::clock::Moment;
 use crate::entropy;
@@ -59,19 +60,24 @@ impl Undo {
         // Set once a grant may exist, or may still be made, that this call does not answer with.
         let mut is_loose = false;
         let mut has_lapsed = false;
+        let mut has_asked_last = false;
         loop {
             let left = wait.saturating_sub(clock.now().since(started));
             let heard = self.wish.queue(left).await;
             is_loose |= heard.is_loose;
+            let mut stood_still = heard.stood_still;
             let step = match heard.answer {
                 Ok(WaitOutcome::Granted { fence, claim }) => {
                     is_loose = true;
                     self.wish.check_grant(&fence)?;
                     let time_left = time_max.saturating_sub(clock.now().since(started));
                     let claim = claim.map(|claim| claim.max(time_left));
-                    self.wish
-                        .take(fence, claim, heard.sent, &self.runtime)
-                        .await
+                    let begun = clock.now();
+                    let taken = self.wish.take(fence, claim, heard.sent, &self.runtime);
+                    let step = taken.await;
+                    let took = clock.now().since(begun);
+                    stood_still |= took > claim.unwrap_or_default() + STOOD_STILL;
+                    step
                 }
                 // NotHeld is said of this very wish only: its grant was made and has been ended, by an
                 // operator or by a store that could not tell us.
@@ -117,6 +123,13 @@ impl Undo {
                     if let SerializerError::Overloaded { retry_after } = error {
                         tokio::time::sleep(retry_after.min(time_max - waited)).await;
                     }
+                }
+                // Nobody was there to hear an answer, and the time is over: ask once how it ended.
+                Step::Failed(SerializerError::Timeout { .. })
+                    if stood_still && !std::mem::replace(&mut has_asked_last, true) =>
+                {
+                    is_loose = true;
+                    continue;
                 }
                 Step::Failed(error) => {
                     self.armed = error.kind() != ErrorKind::FixCall;
