@@ -12,13 +12,16 @@ use crate::report::Report;
 use crate::rule::Rule;
 use crate::serializer::run_cases;
 
+/// The suite's name.
+pub(crate) const FENCED_RESOURCE: &str = "fenced resource";
+
 /// Checks that a resource accepts the current owner's writes and no others (specification, "Enforce
 /// at the write boundary" and "Check enforcement with a delayed write").
 ///
 /// Needs [`Harness::write`] and [`Harness::read`]; with [`Harness::start_write`] it also pauses a
 /// writer between its check and its write while ownership tries to pass it.
 pub async fn fenced_resource_suite<H: Harness>(harness: &H) -> Report {
-    let mut report = Report::new("fenced resource");
+    let mut report = Report::new(FENCED_RESOURCE);
     run_cases!(
         harness, &mut report,
         OwnerMayWrite: the_owners_writes_are_accepted,
