@@ -48,6 +48,9 @@ fn queue(sandbox: &Sandbox) -> Vec<String> {
     let queue = sandbox.aster(&["queue", "--json", CATALOG]).exits(0).json();
     assert_eq!(queue["resource"], CATALOG);
     let waiting = queue["waiting"].as_array().unwrap();
+    for (place, waiter) in (1_u64..).zip(waiting) {
+        assert_eq!(waiter["place"], place, "{queue}");
+    }
     let candidate = |waiter: &Value| waiter["candidate"].as_str().unwrap().to_owned();
     waiting.iter().map(candidate).collect()
 }
@@ -69,9 +72,10 @@ fn runs_that_wait_are_served_in_order_and_say_behind_whom() {
         });
     }
     let shown = sandbox.aster(&["queue", CATALOG]).exits(0).stdout;
-    for (line, id) in shown.lines().zip(&ids) {
+    for (place, (line, id)) in (1..).zip(shown.lines().zip(&ids)) {
         assert!(
-            line.contains(id.as_str()) && line.contains("waiting for"),
+            line.trim_start().starts_with(&format!("{place}  {id}"))
+                && line.contains("waiting for"),
             "{shown}"
         );
     }

@@ -79,6 +79,11 @@ impl<'h, H: Harness> Drive<'h, H> {
         name.strip_prefix(&self.prefix).unwrap_or(name)
     }
 
+    /// The case is alone in its store; what it leaves there bothers nobody.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.prefix.is_empty()
+    }
+
     /// The longest name that the cases can use.
     pub(crate) fn name_bytes_max(&self) -> usize {
         RESOURCE_BYTES_MAX.saturating_sub(self.prefix.len())
@@ -86,7 +91,7 @@ impl<'h, H: Harness> Drive<'h, H> {
 
     /// Another store than this one, where the harness can make one.
     pub(crate) async fn another(&self) -> Checked<Self> {
-        if self.prefix.is_empty() {
+        if self.is_alone() {
             Ok(Self::fresh(self.harness).await)
         } else {
             Err(Stop::NotPossible("a second store"))

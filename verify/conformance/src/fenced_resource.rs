@@ -1,18 +1,19 @@
 //! The suite of a fenced resource: which writes happen, and which cannot.
 
-use std::sync::mpsc;
-use std::time::Duration;
-
 use aster_lease::{Authority, EPOCH_MAX, Fence, FenceRejection, TransitionOutcome};
 
 use crate::drive::{
-    A, B, Checked, Drive, LONG_IDLE, RESOURCE, SHORT_TTL, Stop, TTL, acquire, broken, ensure,
-    principal, release, resource_name, revoke,
+    A, B, Checked, Drive, LONG_IDLE, RESOURCE, SHORT_TTL, TTL, acquire, broken, ensure, principal,
+    release, resource_name, revoke,
 };
-use crate::harness::{Harness, PausedWrite, Written};
+use crate::harness::{Harness, Written};
+use crate::paused_write;
 use crate::report::Report;
 use crate::rule::Rule;
 use crate::serializer::run_cases;
+
+/// The suite's name.
+pub(crate) const FENCED_RESOURCE: &str = "fenced resource";
 
 /// Checks that a resource accepts the current owner's writes and no others (specification, "Enforce
 /// at the write boundary" and "Check enforcement with a delayed write").
@@ -20,7 +21,7 @@ use crate::serializer::run_cases;
 /// Needs [`Harness::write`] and [`Harness::read`]; with [`Harness::start_write`] it also pauses a
 /// writer between its check and its write while ownership tries to pass it.
 pub async fn fenced_resource_suite<H: Harness>(harness: &H) -> Report {
-    let mut report = Report::new("fenced resource");
+    let mut report = Report::new(FENCED_RESOURCE);
     run_cases!(
         harness, &mut report,
         OwnerMayWrite: the_owners_writes_are_accepted,
@@ -39,9 +40,8 @@ pub async fn fenced_resource_suite<H: Harness>(harness: &H) -> Report {
         ForgedFenceIsRejected: a_fence_of_another_store_is_rejected,
         ForgedFenceIsRejected: a_fence_of_another_resource_is_rejected,
         ForgedFenceIsRejected: a_fence_of_a_resource_that_was_never_granted_is_rejected,
-        CheckAndWriteAreOneStep: a_paused_write_does_not_land_on_the_next_owner,
-        CheckAndWriteAreOneStep: a_paused_write_of_the_owner_happens_when_nothing_passes_it,
     );
+    paused_write::cases(harness, &mut report).await;
     report
 }
 
@@ -60,6 +60,10 @@ async fn resources_are_protected_one_by_one<H: Harness>(harness: &H) -> Checked 
     let second = drive.granted("catalog/next", acquire(B, TTL, 2)).await?;
     accepted(&drive, &first, A, "of-a").await?;
     accepted(&drive, &second, B, "of-b").await?;
+    let value = drive.effect(RESOURCE).await;
+    ensure(value.as_deref() == Some("of-a"), || {
+        format!("{RESOURCE} held \"of-a\", catalog/next was written, and now it holds {value:?}")
+    })?;
     drive.ask("catalog/next", release(B, second.epoch)).await?;
     accepted(&drive, &first, A, "still-of-a").await?;
     rejected(&drive, &second, B, |_| true).await
@@ -254,81 +258,7 @@ async fn a_fence_of_a_resource_that_was_never_granted_is_rejected<H: Harness>(
     Ok(())
 }
 
-/// A writer stands still between its check and its write, its lease is given up, the next owner
-/// writes, and the first one goes on. Whether the change of ownership waits for the write or the write
-/// is refused: the next owner's value is what remains.
-async fn a_paused_write_does_not_land_on_the_next_owner<H: Harness>(harness: &H) -> Checked {
-    let drive = Drive::fresh(harness).await;
-    let fence = drive.acquired(A, 1).await?;
-    let PausedWrite { resume, outcome } = paused(&drive, &fence, "of-the-stale-writer").await?;
-    let (done, is_done) = mpsc::channel::<()>();
-    let waker = resume_when_done(is_done, resume, harness.patience())?;
-    let takeover = async {
-        drive
-            .answered(release(A, fence.epoch), TransitionOutcome::Released)
-            .await?;
-        let next = drive.acquired(B, 2).await?;
-        accepted(&drive, &next, B, "of-the-next-owner").await
-    };
-    let taken = takeover.await;
-    drop(done);
-    let written = outcome.await;
-    let _ = waker.join();
-    taken?;
-    let value = drive.effect(RESOURCE).await;
-    ensure(value.as_deref() == Some("of-the-next-owner"), || {
-        format!(
-            "the stale write ended as {written:?} and the value after the next owner's write is \
-             {value:?}"
-        )
-    })
-}
-
-async fn a_paused_write_of_the_owner_happens_when_nothing_passes_it<H: Harness>(
-    harness: &H,
-) -> Checked {
-    let drive = Drive::fresh(harness).await;
-    let fence = drive.acquired(A, 1).await?;
-    let PausedWrite { resume, outcome } = paused(&drive, &fence, "slow-but-mine").await?;
-    resume();
-    let written = outcome.await;
-    ensure(written == Written::Accepted, || {
-        format!("the owner's write ended as {written:?}")
-    })?;
-    let value = drive.effect(RESOURCE).await;
-    ensure(value.as_deref() == Some("slow-but-mine"), || {
-        format!("the value is {value:?}")
-    })
-}
-
-async fn paused<H: Harness>(
-    drive: &Drive<'_, H>,
-    fence: &Fence,
-    value: &str,
-) -> Checked<PausedWrite> {
-    drive
-        .harness
-        .start_write(&drive.store, fence, A, value)
-        .await
-        .ok_or(Stop::NotPossible("a pause inside a protected write"))
-}
-
-/// Resumes the write once the takeover is done, or when it has waited long enough for the write.
-fn resume_when_done(
-    is_done: mpsc::Receiver<()>,
-    resume: Box<dyn FnOnce() + Send>,
-    patience: Duration,
-) -> Checked<std::thread::JoinHandle<()>> {
-    let spawned = std::thread::Builder::new()
-        .name("resume the paused write".to_owned())
-        .spawn(move || {
-            let _ = is_done.recv_timeout(patience);
-            resume();
-        });
-    spawned.or_else(|error| broken(format!("no thread for the suite: {error}")))
-}
-
-async fn accepted<H: Harness>(
+pub(crate) async fn accepted<H: Harness>(
     drive: &Drive<'_, H>,
     fence: &Fence,
     writer: &str,

@@ -69,7 +69,9 @@ pub trait Harness: Send + Sync {
     /// Starts a write and returns once it stands still inside its protected step, after the check
     /// and before the effect; or once it was refused. `None` when that cannot be done.
     ///
-    /// The write has to run elsewhere (a thread, a task), so that the suite can go on meanwhile.
+    /// Best before the resource takes a lock of its own, so that the next owner's write can come in
+    /// between; inside one works as well. The write has to run elsewhere (a thread, a task), so that
+    /// the suite can go on meanwhile.
     async fn start_write(
         &self,
         store: &Self::Store,

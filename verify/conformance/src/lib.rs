@@ -41,6 +41,7 @@ mod fenced_resource;
 mod harness;
 mod line;
 mod live;
+mod paused_write;
 mod registers;
 mod release_with_value;
 mod report;

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aster_lease::{
-    Authority, Entropy, EntropyError, ExpectedRevision, Fence, LeaseOp, LeaseSerializer,
+    Authority, Entropy, EntropyError, ExpectedRevision, Fence, GrantId, LeaseOp, LeaseSerializer,
     LeaseSnapshot, LeaseWatch, ListQuery, RegisterError, Registers, ResourceName, SerializerError,
     TransitionOutcome, WaitOutcome, WaitRequest, Waiter, entropy,
 };
 use async_trait::async_trait;
 
+use crate::fenced_resource::FENCED_RESOURCE;
 use crate::harness::{Harness, Written};
 use crate::report::{Case, Report};
 use crate::{fenced_resource_suite, registers_suite, serializer_suite};
 
-/// What the names begin with that [`Live`] uses.
+/// What the names begin with that [`Live`] uses, and nobody else should: what lists a store for people may
+/// leave them out.
 pub const SCRATCH_PREFIX: &str = "aster-verify/";
 
 type Observer = Box<dyn Fn(Progress<'_>) + Send + Sync>;
@@ -42,6 +44,10 @@ pub enum Progress<'a> {
 
 /// Runs the suites at an existing store, under names that nobody else uses: [`SCRATCH_PREFIX`], a random
 /// id and a number for each case. Everything else in the store is left alone.
+///
+/// Whatever a case took is released before the next one begins, and no lease or hold-off is for longer
+/// than ten minutes: a run that is killed leaves the few leases of one case. What stays is listed at
+/// [`clean_up`](Self::clean_up).
 ///
 /// Its clock cannot be moved, it is not restarted and no second one can be made: the cases that need
 /// this are not checked. Cases about time wait for it, about half a minute altogether. The protected
@@ -69,12 +75,20 @@ pub struct Live {
     registers: Option<Arc<dyn Registers>>,
     prefix: String,
     cases: AtomicU64,
+    /// The cases of the suite that runs share their names.
+    is_sharing: AtomicBool,
     asked_for: Arc<AskedFor>,
+    /// Those of earlier cases that could not be released then.
+    left: AskedFor,
     observer: Option<Observer>,
 }
 
 /// The names that were asked for, so that nothing stays held.
 type AskedFor = Mutex<BTreeSet<ResourceName>>;
+
+fn locked(names: &AskedFor) -> MutexGuard<'_, BTreeSet<ResourceName>> {
+    names.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Live {
     /// For the store of `serializer` and, if it has any, its registers.
@@ -93,7 +107,9 @@ impl Live {
             registers,
             prefix: format!("{SCRATCH_PREFIX}{id}/"),
             cases: AtomicU64::new(0),
+            is_sharing: AtomicBool::new(false),
             asked_for: Arc::default(),
+            left: AskedFor::default(),
             observer: None,
         })
     }
@@ -123,22 +139,26 @@ impl Live {
     }
 
     /// Releases whatever of this run is still held; answers how many it could not. Rows that carry a
-    /// register stay, as they do in every store; the others go when the store drops idle rows. Call it
-    /// when [`run`](Self::run) was given up.
+    /// register stay, as they do in every store; the others go when the store drops idle rows, at the
+    /// stores of Aster after an hour. What an audit trail has, it keeps. Call it when
+    /// [`run`](Self::run) was given up.
     pub async fn clean_up(&self) -> usize {
-        let names = std::mem::take(
-            &mut *self
-                .asked_for
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
-        let mut left = 0;
+        let left = std::mem::take(&mut *locked(&self.left));
+        locked(&self.asked_for).extend(left);
+        self.release().await;
+        locked(&self.left).len()
+    }
+
+    /// What cannot be released now is left for the end. A name is forgotten once it is free and not
+    /// before, for who gives up in between.
+    async fn release(&self) {
+        let names = locked(&self.asked_for).clone();
         for name in names {
             if !self.is_free(&name).await {
-                left += 1;
+                locked(&self.left).insert(name.clone());
             }
+            locked(&self.asked_for).remove(&name);
         }
-        left
     }
 
     /// Ends what is held, of waiters that died in the queue too.
@@ -192,12 +212,19 @@ impl Harness for Live {
     type Store = LiveStore;
 
     async fn fresh(&self) -> LiveStore {
+        // So that a run that is killed leaves no more than its last case held.
+        self.release().await;
         let case = self.cases.fetch_add(1, Ordering::Relaxed);
+        let (prefix, wishes) = match self.is_sharing.load(Ordering::Relaxed) {
+            true => (format!("{}shared/", self.prefix), case),
+            false => (format!("{}{case}/", self.prefix), 0),
+        };
         LiveStore {
-            prefix: format!("{}{case}/", self.prefix),
+            prefix,
             serializer: Noting {
                 inner: Arc::clone(&self.serializer),
                 asked_for: Arc::clone(&self.asked_for),
+                wishes,
             },
             registers: self.registers.clone(),
         }
@@ -240,6 +267,9 @@ impl Harness for Live {
     }
 
     fn began(&self, suite: &'static str, name: &'static str) {
+        // Its cases start from whatever value there is; those of the other suites from none.
+        let is_sharing = suite == FENCED_RESOURCE;
+        self.is_sharing.store(is_sharing, Ordering::Relaxed);
         if let Some(observer) = &self.observer {
             observer(Progress::Began { suite, name });
         }
@@ -256,16 +286,29 @@ impl Harness for Live {
 struct Noting {
     inner: Arc<dyn LeaseSerializer>,
     asked_for: Arc<AskedFor>,
+    /// Makes the case's grant ids its own, where the cases before it used the same names. 0: none did.
+    wishes: u64,
 }
 
 impl Noting {
+    fn wish(&self, id: GrantId) -> GrantId {
+        let mut bytes = *id.as_bytes();
+        for (byte, of_case) in bytes.iter_mut().zip(self.wishes.to_be_bytes()) {
+            *byte ^= of_case;
+        }
+        GrantId::from_bytes(bytes)
+    }
+
+    fn op(&self, mut op: LeaseOp) -> LeaseOp {
+        if let LeaseOp::Acquire { grant_id, .. } | LeaseOp::Cancel { grant_id, .. } = &mut op {
+            *grant_id = self.wish(*grant_id);
+        }
+        op
+    }
+
     fn note(&self, resource: &str) {
         if let Ok(name) = ResourceName::new(resource) {
-            let mut asked_for = self
-                .asked_for
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            asked_for.insert(name);
+            locked(&self.asked_for).insert(name);
         }
     }
 }
@@ -278,7 +321,7 @@ impl LeaseSerializer for Noting {
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
         self.note(resource);
-        self.inner.transition(resource, op).await
+        self.inner.transition(resource, self.op(op)).await
     }
 
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
@@ -293,18 +336,21 @@ impl LeaseSerializer for Noting {
         &self,
         requests: Vec<(ResourceName, LeaseOp)>,
     ) -> Vec<Result<TransitionOutcome, SerializerError>> {
-        for (resource, _) in &requests {
-            self.note(resource);
-        }
+        let ours = |(resource, op): (ResourceName, LeaseOp)| {
+            self.note(&resource);
+            (resource, self.op(op))
+        };
+        let requests = requests.into_iter().map(ours).collect();
         self.inner.transition_many(requests).await
     }
 
     async fn acquire_wait(
         &self,
         resource: &str,
-        request: WaitRequest,
+        mut request: WaitRequest,
     ) -> Result<WaitOutcome, SerializerError> {
         self.note(resource);
+        request.grant_id = self.wish(request.grant_id);
         self.inner.acquire_wait(resource, request).await
     }
 

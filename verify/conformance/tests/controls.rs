@@ -100,6 +100,11 @@ caught! {
         DropsRowsWithoutAFloor breaks StaleFenceIsRejected,
     a_resource_that_checks_before_its_transaction:
         ChecksBeforeItsLock breaks CheckAndWriteAreOneStep,
+    a_resource_that_checks_outside_its_file_lock:
+        ChecksOutsideItsFileLock breaks CheckAndWriteAreOneStep,
+    a_resource_that_checks_a_snapshot_in_its_file_lock:
+        ChecksASnapshotInItsFileLock breaks CheckAndWriteAreOneStep,
+    a_resource_that_keeps_all_in_one_place: KeepsAllInOnePlace breaks OwnerMayWrite,
     a_resource_that_ignores_the_writer: IgnoresTheWriter breaks WriterIsTheHolder,
     a_resource_that_ignores_the_fences_holder: IgnoresTheFencesHolder breaks WriterIsTheHolder,
     a_resource_that_compares_epochs_with_at_least:
@@ -128,14 +133,39 @@ caught! {
         ReleaseWithValueDoesNotHandOver breaks HandOverIsDirect,
 }
 
+/// The cases that failed, whatever their rule.
+async fn failed_with(fault: Fault) -> Vec<&'static str> {
+    let report = fenced_resource_suite(&Model(fault)).await;
+    report.failed().map(|case| case.name).collect()
+}
+
+/// Whether the writer stands in no lock of the resource or in one, every change of ownership that
+/// passes it is seen, and nothing else is.
 #[tokio::test]
-async fn a_check_before_the_lock_is_caught_by_the_pause_alone() {
-    let report = fenced_resource_suite(&Model(Fault::ChecksBeforeItsLock)).await;
-    let failed: Vec<_> = report.failed().map(|case| case.name).collect();
+async fn a_check_apart_from_the_write_is_caught_by_the_pause_alone() {
+    for fault in [
+        Fault::ChecksBeforeItsLock,
+        Fault::ChecksOutsideItsFileLock,
+        Fault::ChecksASnapshotInItsFileLock,
+    ] {
+        assert_eq!(
+            failed_with(fault).await,
+            [
+                "a_paused_write_does_not_land_on_the_next_owner",
+                "a_revoke_does_not_pass_a_paused_write",
+                "a_takeover_does_not_pass_a_paused_write",
+                "a_release_with_a_value_does_not_pass_a_paused_write",
+            ],
+            "{fault:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_place_for_all_names_is_caught_by_reading_the_other_one() {
     assert_eq!(
-        failed,
-        ["a_paused_write_does_not_land_on_the_next_owner"],
-        "{report}"
+        failed_with(Fault::KeepsAllInOnePlace).await,
+        ["resources_are_protected_one_by_one"]
     );
 }
 

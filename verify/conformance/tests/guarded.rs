@@ -167,6 +167,75 @@ async fn a_guarded_resource_is_a_fenced_resource() {
     );
 }
 
+/// The same resource, its write driven as the guide shows for an async one: by a `Handle` on a thread
+/// that may block.
+struct OnTheRuntime;
+
+#[async_trait]
+impl Harness for OnTheRuntime {
+    type Store = Catalog;
+
+    async fn fresh(&self) -> Catalog {
+        Guarded.fresh().await
+    }
+
+    fn serializer<'a>(&self, store: &'a Catalog) -> &'a dyn LeaseSerializer {
+        store
+    }
+
+    async fn write(&self, store: &Catalog, fence: &Fence, writer: &str, value: &str) -> Written {
+        Guarded.write(store, fence, writer, value).await
+    }
+
+    async fn read(&self, store: &Catalog, resource: &str) -> Option<String> {
+        Guarded.read(store, resource).await
+    }
+
+    async fn start_write(
+        &self,
+        store: &Catalog,
+        fence: &Fence,
+        writer: &str,
+        value: &str,
+    ) -> Option<PausedWrite> {
+        let (inside, is_inside) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        let (store, fence) = (store.clone(), fence.clone());
+        let (writer, value) = (writer.to_owned(), value.to_owned());
+        let runtime = tokio::runtime::Handle::current();
+        let write = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async move {
+                let resource = fence.resource.to_string();
+                let write: Write = Box::new(move |entries| {
+                    let _ = inside.send(());
+                    let _ = may_go_on.recv();
+                    entries.insert(resource, value);
+                });
+                outcome(store.mutate(&fence, &writer, write).await)
+            })
+        });
+        let _ = is_inside.recv();
+        Some(PausedWrite {
+            resume: Box::new(move || {
+                let _ = go_on.send(());
+            }),
+            outcome: Box::pin(async { write.await.unwrap_or(Written::NotPossible) }),
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_on_the_runtime_can_be_paused() {
+    let report = fenced_resource_suite(&OnTheRuntime).await;
+    report.assert_passed();
+    let paused = report
+        .cases()
+        .iter()
+        .filter(|case| case.rule == aster_conformance::Rule::CheckAndWriteAreOneStep)
+        .filter(|case| case.outcome == aster_conformance::Outcome::Passed);
+    assert_eq!(paused.count(), 3, "{report}");
+}
+
 /// An implementation that runs the step twice must not write twice.
 #[tokio::test]
 async fn a_step_that_is_run_twice_writes_once() {

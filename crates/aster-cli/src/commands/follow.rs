@@ -83,7 +83,8 @@ struct Queue {
 /// One who waits, as printed.
 #[derive(Debug, Serialize)]
 struct Waits {
-    position: usize,
+    /// 1 for the next one.
+    place: usize,
     candidate: Principal,
     ttl_ms: u64,
     waiting_ms: Option<u64>,
@@ -93,7 +94,7 @@ impl From<Waiter> for Waits {
     fn from(waiter: Waiter) -> Self {
         let millis = |waiting: std::time::Duration| u64::try_from(waiting.as_millis()).ok();
         Self {
-            position: waiter.position,
+            place: waiter.position + 1,
             candidate: waiter.candidate,
             ttl_ms: waiter.ttl.as_millis(),
             waiting_ms: waiter.waiting.and_then(millis),
@@ -108,7 +109,7 @@ impl Waits {
             let waiting = display(std::time::Duration::from_millis(ms));
             format!("  waiting for {waiting}")
         });
-        format!("{:>4}  {candidate}{waiting}", self.position + 1)
+        format!("{:>4}  {candidate}{waiting}", self.place)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io::{self, IsTerminal};
 
+use aster::conformance::SCRATCH_PREFIX;
 use aster::lease::{
-    AuditQuery, AuditRecord, LIST_PAGE_MAX, LeaseSnapshot, ListQuery, Principal, ResourceName,
-    SerializerError,
+    AUDIT_PAGE_MAX, AuditQuery, AuditRecord, LIST_PAGE_MAX, LeaseSnapshot, ListQuery, Principal,
+    ResourceName, SerializerError,
 };
 use serde::Serialize;
 
@@ -189,6 +190,11 @@ pub(crate) async fn inspect(context: &Context, resource: &ResourceName) -> Resul
     context.output.answer(&row, |output| row.lines(output))
 }
 
+/// A name of `aster verify`: nobody's but its own.
+fn is_scratch(name: &str) -> bool {
+    name.starts_with(SCRATCH_PREFIX)
+}
+
 #[derive(Debug, Serialize)]
 struct Rows {
     resources: Vec<Row>,
@@ -202,12 +208,16 @@ pub(crate) async fn list(context: &Context, arguments: &ListArguments) -> Result
         limit: LIST_PAGE_MAX,
         held_only: arguments.held,
     };
+    let is_all = arguments.all || is_scratch(&arguments.prefix);
     let mut resources = Vec::new();
     for _ in 0..LIST_PAGES_MAX {
         let page = serializer.list(query.clone()).await?;
         let is_last = page.len() < LIST_PAGE_MAX;
         query.after = page.last().map(|row| row.resource.clone());
-        resources.extend(page.into_iter().map(Row::from));
+        let shown = page
+            .into_iter()
+            .filter(|row| is_all || !is_scratch(&row.resource));
+        resources.extend(shown.map(Row::from));
         if is_last {
             break;
         }
@@ -239,14 +249,19 @@ struct Records {
 
 pub(crate) async fn audit(context: &Context, arguments: &AuditArguments) -> Result<(), Failure> {
     let audit = context.connect_existing().await?.audit()?;
+    let is_all = arguments.all || arguments.resource.is_some();
+    let limit = usize::from(arguments.limit);
     let query = AuditQuery {
         resource: arguments.resource.clone(),
         after: None,
-        limit: usize::from(arguments.limit),
+        limit: if is_all { limit } else { AUDIT_PAGE_MAX },
     };
-    let records = Records {
-        records: audit.audit(query).await?,
-    };
+    let mut records = audit.audit(query).await?;
+    if !is_all {
+        records.retain(|record| !record.resource.as_deref().is_some_and(is_scratch));
+        records.drain(..records.len().saturating_sub(limit));
+    }
+    let records = Records { records };
     context.output.answer(&records, |output| {
         let line = |record: &AuditRecord| audit_line(record, output);
         records

@@ -90,7 +90,7 @@ async fn give_back(context: &Context, live: &Live) {
     match timeout(CLEAN_UP_TIME_MAX, live.clean_up()).await {
         Ok(0) => {}
         Ok(_) | Err(_) => context.output.remark(&format!(
-            "some scratch leases under {} could not be released: they expire by themselves, after 24 hours at most",
+            "some scratch leases under {} could not be released: they expire by themselves within two minutes",
             live.prefix()
         )),
     }
@@ -121,10 +121,11 @@ fn conclude(
             "{} passed, {} failed, {} not checked",
             verified.passed, verified.failed, verified.not_checked
         );
-        match verified.failed {
+        let text = match verified.failed {
             0 => output.paint(Style::Good, &text),
             _ => output.paint(Style::Bad, &text),
-        }
+        };
+        format!("{text}\n{}", left_behind(&verified.prefix))
     })?;
     if verified.failed == 0 {
         return Ok(0);
@@ -134,6 +135,13 @@ fn conclude(
         verified.store, verified.failed
     );
     Err(Failure::new(FailureKind::RuleBroken, message))
+}
+
+/// What a verification leaves, in a line.
+fn left_behind(prefix: &str) -> String {
+    format!(
+        "what stays under {prefix}: free rows for about an hour, those with a register for good, and audit records"
+    )
 }
 
 /// Prints each case as it ends, for people, and on a terminal the one that runs.

@@ -80,6 +80,9 @@ pub(crate) enum Fault {
     // The resource
     ChecksNothing,
     ChecksBeforeItsLock,
+    ChecksOutsideItsFileLock,
+    ChecksASnapshotInItsFileLock,
+    KeepsAllInOnePlace,
     IgnoresTheWriter,
     IgnoresTheFencesHolder,
     AcceptsHigherEpochs,
@@ -111,6 +114,8 @@ pub(crate) struct Store {
     fault: Fault,
     authority: Authority,
     state: Arc<Mutex<State>>,
+    /// The lock of the resource alone, as of a file that it is kept in.
+    file: Arc<Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -249,9 +254,63 @@ impl Store {
     }
 
     fn put(&self, state: &mut State, fence: &Fence, value: &str) {
-        state
-            .catalog
-            .insert(fence.resource.to_string(), value.to_owned());
+        let place = self.place(&fence.resource).to_owned();
+        state.catalog.insert(place, value.to_owned());
+    }
+
+    fn place<'a>(&self, resource: &'a str) -> &'a str {
+        match self.fault {
+            Fault::KeepsAllInOnePlace => "everything",
+            _ => resource,
+        }
+    }
+
+    /// A write that calls `stand` once it has been checked.
+    fn guarded_write(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        value: &str,
+        stand: impl FnOnce(),
+    ) -> Result<(), FenceRejection> {
+        let mut state;
+        let mut _file = None;
+        match self.fault {
+            Fault::ChecksBeforeItsLock => {
+                self.check(&self.lock(), fence, writer)?;
+                stand();
+                state = self.lock();
+            }
+            Fault::ChecksOutsideItsFileLock => {
+                self.check(&self.lock(), fence, writer)?;
+                _file = Some(self.file.lock().unwrap());
+                stand();
+                state = self.lock();
+            }
+            Fault::ChecksASnapshotInItsFileLock => {
+                _file = Some(self.file.lock().unwrap());
+                self.check(&self.lock(), fence, writer)?;
+                stand();
+                state = self.lock();
+            }
+            _ => {
+                state = self.lock();
+                if self.fault == Fault::WritesBeforeItChecks {
+                    self.put(&mut state, fence, value);
+                }
+                self.check(&state, fence, writer)?;
+                stand();
+            }
+        }
+        self.put(&mut state, fence, value);
+        Ok(())
+    }
+}
+
+fn written(result: Result<(), FenceRejection>) -> Written {
+    match result {
+        Ok(()) => Written::Accepted,
+        Err(rejection) => Written::Rejected(Some(rejection)),
     }
 }
 
@@ -272,6 +331,7 @@ impl Harness for Model {
             fault: self.0,
             authority: Authority::from_bytes([id; 16]),
             state: Arc::default(),
+            file: Arc::default(),
         }
     }
 
@@ -284,19 +344,11 @@ impl Harness for Model {
     }
 
     async fn write(&self, store: &Store, fence: &Fence, writer: &str, value: &str) -> Written {
-        let mut state = store.lock();
-        if store.fault == Fault::WritesBeforeItChecks {
-            store.put(&mut state, fence, value);
-        }
-        if let Err(rejection) = store.check(&state, fence, writer) {
-            return Written::Rejected(Some(rejection));
-        }
-        store.put(&mut state, fence, value);
-        Written::Accepted
+        written(store.guarded_write(fence, writer, value, || ()))
     }
 
     async fn read(&self, store: &Store, resource: &str) -> Option<String> {
-        store.lock().catalog.get(resource).cloned()
+        store.lock().catalog.get(store.place(resource)).cloned()
     }
 
     async fn start_write(
@@ -310,21 +362,10 @@ impl Harness for Model {
         let (fence, writer, value) = (fence.clone(), writer.to_owned(), value.to_owned());
         Some(on_a_thread(
             move |inside: mpsc::Sender<()>, go_on: mpsc::Receiver<()>| {
-                let mut state = store.lock();
-                if let Err(rejection) = store.check(&state, &fence, &writer) {
-                    return Written::Rejected(Some(rejection));
-                }
-                if store.fault == Fault::ChecksBeforeItsLock {
-                    drop(state);
+                written(store.guarded_write(&fence, &writer, &value, || {
                     inside.send(()).unwrap();
                     go_on.recv().unwrap();
-                    state = store.lock();
-                } else {
-                    inside.send(()).unwrap();
-                    go_on.recv().unwrap();
-                }
-                store.put(&mut state, &fence, &value);
-                Written::Accepted
+                }))
             },
         ))
     }
@@ -333,6 +374,10 @@ impl Harness for Model {
     fn patience(&self) -> Duration {
         match self.0 {
             Fault::ChecksBeforeItsLock => Duration::from_secs(60),
+            // The next owner's write queues behind the paused one, once.
+            Fault::ChecksOutsideItsFileLock | Fault::ChecksASnapshotInItsFileLock => {
+                Duration::from_secs(2)
+            }
             _ => Duration::from_millis(20),
         }
     }
