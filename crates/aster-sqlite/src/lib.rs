@@ -43,6 +43,7 @@ mod shared;
 mod side;
 mod side_tables;
 mod suspects;
+mod untouched;
 mod waiters;
 mod waiting;
 mod wake;
