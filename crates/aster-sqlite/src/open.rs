@@ -127,17 +127,18 @@ pub(crate) fn adopt(
 }
 
 /// The same for a copy at `path` that will get another name before anybody opens it: whoever does so
-/// first makes its side file.
+/// first makes its side file. `name` is that other name.
 pub(crate) fn adopt_copy(
     connection: &Connection,
     path: &Path,
+    name: &Path,
     operator: &Principal,
     options: &SqliteOptions,
 ) -> Result<Adopted, OpenError> {
     let found = facts_of(path)?;
     let authority = aster_lease::entropy::authority(&*options.entropy)?;
     adopt_as(connection, None, operator, options, &found, authority)
-        .map_err(|error| as_open_error(path, error))
+        .map_err(|error| as_open_error(name, error))
 }
 
 /// `side_of` is the main file beside which a side file is made.
@@ -173,6 +174,7 @@ fn adopt_as(
     transaction
         .execute("DELETE FROM main.aster_hold_offs", [])
         .map_err(storage)?;
+    schema::remove_backup_mark(&transaction).map_err(storage)?;
     store.authority = authority;
     store.birth = found.birth;
     transaction
