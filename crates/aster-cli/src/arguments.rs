@@ -433,7 +433,8 @@ Examples:
 
 The whole SQLite file, your own tables in it included, in one consistent state. Nobody waits for it. The copy is on \
 the disk when the command returns; before that there is nothing at FILE. It is for `aster store restore`: opened as \
-a store it is refused.";
+a store it is refused. A signal stops it and leaves nothing; what a killed one has left (FILE.draft-*) the next one \
+to the same FILE removes.";
 
 /// Copy the store to a file while it is in use
 #[derive(Debug, Args)]
@@ -442,7 +443,7 @@ pub(crate) struct BackupArguments {
     /// Where to; must not exist
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Take the place of an earlier backup once the new one is whole
+    /// Take the place of an earlier backup, and of nothing else, once the new one is whole
     #[arg(long)]
     pub(crate) replace: bool,
 }
@@ -454,7 +455,8 @@ Examples:
 
 Makes a store that must not exist yet. First make sure that the old store is out of use: a worker that still \
 reaches it is not excluded. Every lease of the backup is free in the new store, every fence of the old one is \
-refused; values and the audit trail stay. The backup is only read.";
+refused; values and the audit trail stay. The backup is only read. A file that `aster store backup` did not make may be \
+a copy of a file in use, with two states of it mixed: it is refused, unless --not-a-backup says that it is whole.";
 
 /// Make a store from a backup, with a new authority
 #[derive(Debug, Args)]
@@ -466,6 +468,9 @@ pub(crate) struct RestoreArguments {
     /// The store to make [default: --store]
     #[arg(value_name = "STORE-URL")]
     pub(crate) url: Option<String>,
+    /// FILE is a whole copy of a store, though no backup
+    #[arg(long)]
+    pub(crate) not_a_backup: bool,
     /// Do not ask
     #[arg(long, short)]
     pub(crate) yes: bool,

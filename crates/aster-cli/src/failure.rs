@@ -89,7 +89,8 @@ Exit codes:
    77  not authorized, or kept out by a revoke for now
    78  the store refuses until an operator acts
   With `run`: the child's own code, 128 + N if signal N ended it, 126 or 127
-  if it could not start.";
+  if it could not start. `store backup` and `store restore`: 128 + N if signal N
+  stopped them.";
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -222,6 +223,7 @@ fn open_kind(error: &OpenError) -> FailureKind {
     match error {
         OpenError::MissingDirectory { .. }
         | OpenError::Missing { .. }
+        | OpenError::NoBackup { .. }
         | OpenError::NoStore { .. } => FailureKind::Unreachable,
         OpenError::NetworkFileSystem { .. } => FailureKind::StoreRefused,
         error => match error.kind() {

@@ -125,10 +125,10 @@ fn command(context: &Context, command: &Command) -> Result<u8, Failure> {
         Command::Demo(arguments) => done(demo::demo(context, arguments)),
         Command::Store(StoreCommand::Adopt(arguments)) => done(operate::adopt(context, arguments)),
         Command::Store(StoreCommand::Backup(arguments)) => {
-            done(block_on(backup::backup(context, arguments)))
+            block_on(backup::backup(context, arguments))
         }
         Command::Store(StoreCommand::Restore(arguments)) => {
-            done(backup::restore(context, arguments))
+            block_on(backup::restore(context, arguments))
         }
         Command::Completions { shell } => done(operate::completions(*shell)),
     }

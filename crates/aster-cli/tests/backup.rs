@@ -6,7 +6,15 @@
 
 mod support;
 
-use support::{CATALOG, Running, Sandbox, tell_pid};
+use std::fs;
+use std::path::PathBuf;
+
+use aster::sqlite::rusqlite;
+use rustix::process::Signal;
+use support::{CATALOG, Running, Sandbox, eventually, state_of, tell_pid};
+
+/// A copy that is caught at work less often than once in so many attempts is none.
+const ATTEMPTS_MAX: u32 = 100;
 
 /// A run that has published and holds on until the file `end` is there.
 fn publishing(sandbox: &Sandbox) -> Running {
@@ -119,4 +127,194 @@ fn a_memory_store_has_nothing_to_back_up() {
         );
     }
     assert!(!sandbox.exists("copy.db"));
+}
+
+#[test]
+fn replace_destroys_nothing_but_an_earlier_backup() {
+    let sandbox = Sandbox::new();
+    let run = publishing(&sandbox);
+    fs::write(sandbox.path("notes.txt"), "precious").unwrap();
+    let other = format!("sqlite:{}", sandbox.path("other.db").display());
+    sandbox
+        .aster(&["--store", &other, "run", CATALOG, "--", "true"])
+        .exits(0);
+    let own = ["", "-wal", "-shm", "-aster", "-aster-wal", "-aster-shm"];
+    let own = own.map(|suffix| format!("leases.db{suffix}"));
+    let precious = ["notes.txt", "other.db"].map(str::to_owned);
+    for file in own.iter().chain(&precious) {
+        let refused = sandbox.aster(&["store", "backup", "--replace", file]);
+        let refused = refused.exits(64);
+        assert!(refused.stderr.contains(file), "{refused:?}");
+        assert!(refused.stderr.contains("give another path"), "{refused:?}");
+        assert!(!refused.stderr.contains("--replace"), "{refused:?}");
+    }
+    assert_eq!(fs::read(sandbox.path("notes.txt")).unwrap(), b"precious");
+    sandbox.aster(&["--store", &other, "list"]).exits(0);
+    sandbox.touch("end");
+    run.finish().exits(0);
+    assert_eq!(sandbox.value(), "late");
+}
+
+#[test]
+fn a_backup_opened_by_mistake_can_still_be_replaced_and_restored() {
+    let sandbox = Sandbox::new();
+    let script = "aster put one";
+    sandbox.run_script("a", "30s", script).finish().exits(0);
+    sandbox.aster(&["store", "backup", "copy.db"]).exits(0);
+    let before = fs::read(sandbox.path("copy.db")).unwrap();
+    let backup = format!("sqlite:{}", sandbox.path("copy.db").display());
+    sandbox.aster(&["--store", &backup, "list"]).exits(78);
+    sandbox
+        .aster(&["--store", &backup, "run", CATALOG, "--", "true"])
+        .exits(78);
+    assert!(fs::read(sandbox.path("copy.db")).unwrap() == before);
+    let url = format!("sqlite:{}", sandbox.path("restored.db").display());
+    sandbox
+        .aster(&["store", "restore", "--yes", "copy.db", &url])
+        .exits(0);
+    assert!(!sandbox.exists("copy.db-wal") && !sandbox.exists("copy.db-shm"));
+    sandbox
+        .aster(&["store", "backup", "--replace", "copy.db"])
+        .exits(0);
+}
+
+#[test]
+fn what_is_no_backup_is_restored_only_when_told_to() {
+    let sandbox = Sandbox::new();
+    let script = "aster put one";
+    sandbox.run_script("a", "30s", script).finish().exits(0);
+    fs::copy(sandbox.database(), sandbox.path("copy.db")).unwrap();
+    let url = format!("sqlite:{}", sandbox.path("restored.db").display());
+    let refused = sandbox
+        .aster(&["store", "restore", "--yes", "copy.db", &url])
+        .exits(64);
+    assert!(refused.stderr.contains("--not-a-backup"), "{refused:?}");
+    assert!(!sandbox.exists("restored.db"));
+    let told = [
+        "store",
+        "restore",
+        "--yes",
+        "--not-a-backup",
+        "copy.db",
+        &url,
+    ];
+    sandbox.aster(&told).exits(0);
+    let value = sandbox.aster(&["--store", &url, "get", CATALOG]).exits(0);
+    assert_eq!(value.stdout, "one");
+
+    fs::remove_file(sandbox.path("copy.db")).unwrap();
+    fs::write(sandbox.path("copy.db"), "no database").unwrap();
+    let elsewhere = format!("sqlite:{}", sandbox.path("elsewhere.db").display());
+    let restore = |file| sandbox.aster(&["store", "restore", "--yes", file, &elsewhere]);
+    let damaged = restore("copy.db").exits(74);
+    assert!(
+        damaged.stderr.contains("take another backup"),
+        "{damaged:?}"
+    );
+    let directory = restore("tmp").exits(64);
+    assert!(
+        directory.stderr.contains("not a regular file"),
+        "{directory:?}"
+    );
+}
+
+/// A store with a large table of the user's own.
+fn large() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let script = "aster put one";
+    sandbox.run_script("a", "30s", script).finish().exits(0);
+    let user = rusqlite::Connection::open(sandbox.database()).unwrap();
+    user.execute_batch("CREATE TABLE pad (x); INSERT INTO pad VALUES (zeroblob(48000000))")
+        .unwrap();
+    sandbox
+}
+
+fn drafts(sandbox: &Sandbox) -> Vec<PathBuf> {
+    fs::read_dir(sandbox.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains(".draft-"))
+        .collect()
+}
+
+/// Starts the command and stops it (as `kill -STOP` does) while its copy is less than half done.
+fn caught_at_work(sandbox: &Sandbox, arguments: &[&str], made: &str) -> Running {
+    for _ in 0..ATTEMPTS_MAX {
+        let running = sandbox.start(arguments);
+        let is_copying = || {
+            drafts(sandbox)
+                .first()
+                .is_some_and(|path| path.metadata().is_ok())
+        };
+        while !is_copying() && !matches!(state_of(running.id()), 'Z' | 'X') {
+            std::thread::yield_now();
+        }
+        running.signal(Signal::STOP);
+        eventually("it stands still", || {
+            matches!(state_of(running.id()), 'T' | 'Z' | 'X')
+        });
+        let size = drafts(sandbox)
+            .first()
+            .and_then(|path| path.metadata().ok());
+        if size.is_some_and(|size| size.len() < 24_000_000) {
+            return running;
+        }
+        running.signal(Signal::CONT);
+        running.finish();
+        let _ = fs::remove_file(sandbox.path(made));
+    }
+    panic!("never caught at work");
+}
+
+#[test]
+fn a_copy_that_is_signalled_leaves_nothing() {
+    let sandbox = large();
+    sandbox.aster(&["store", "backup", "whole.db"]).exits(0);
+    let url = format!("sqlite:{}", sandbox.path("restored.db").display());
+    let backup = &["store", "backup", "copy.db"][..];
+    let restore = &["store", "restore", "--yes", "whole.db", &url][..];
+    let commands = [
+        (backup, "copy.db", Signal::TERM),
+        (backup, "copy.db", Signal::INT),
+        (restore, "restored.db", Signal::HUP),
+    ];
+    for (arguments, made, signal) in commands {
+        // It may be done before it hears the signal; then it has done what it was asked for.
+        let was_stopped = (0..ATTEMPTS_MAX).any(|_| {
+            let running = caught_at_work(&sandbox, arguments, made);
+            running.signal(signal);
+            running.signal(Signal::CONT);
+            let finished = running.finish();
+            assert_eq!(drafts(&sandbox), [""; 0].map(PathBuf::from), "{finished:?}");
+            let is_done = finished.code == Some(0);
+            assert_eq!(sandbox.exists(made), is_done, "{finished:?}");
+            if is_done {
+                fs::remove_file(sandbox.path(made)).unwrap();
+                return false;
+            }
+            let finished = finished.exits(128 + signal.as_raw());
+            assert!(finished.stderr.contains("stopped"), "{finished:?}");
+            true
+        });
+        assert!(was_stopped, "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_a_killed_copy_has_left_is_removed_by_the_next() {
+    let sandbox = large();
+    let backup = ["store", "backup", "copy.db"];
+    let running = caught_at_work(&sandbox, &backup, "copy.db");
+    let left = drafts(&sandbox);
+    assert_eq!(left.len(), 1);
+    // It is at work, though it stands still.
+    sandbox.aster(&backup).exits(0);
+    assert_eq!(drafts(&sandbox), left);
+    running.signal(Signal::KILL);
+    running.finish();
+    assert_eq!(drafts(&sandbox), left, "nobody could remove it");
+    sandbox
+        .aster(&["store", "backup", "--replace", "copy.db"])
+        .exits(0);
+    assert!(drafts(&sandbox).is_empty());
 }

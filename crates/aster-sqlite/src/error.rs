@@ -42,6 +42,57 @@ pub enum OpenError {
         /// What is there.
         path: PathBuf,
     },
+    /// What stands in the place of a backup is no backup, or a store was made of it: a backup replaces
+    /// only an earlier one.
+    #[error(
+        "{path:?} is not a backup that aster made, so it is not replaced: give another path, or \
+             move it away first"
+    )]
+    NotReplaced {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// A copy must not get this name: it is a file of a store, or SQLite would take it for a part of the
+    /// database beside it.
+    #[error("{path:?} belongs to the database {database:?}: give another path")]
+    BelongsToDatabase {
+        /// What was given.
+        path: PathBuf,
+        /// The database.
+        database: PathBuf,
+    },
+    /// There is no file to restore.
+    #[error("there is no backup at {path:?}: check the path")]
+    NoBackup {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A store is restored from what [`backup`](crate::SqliteSerializer::backup) has made.
+    #[error(
+        "{path:?} was not made by `aster store backup`: a copy of a file in use may mix two states of \
+             it and miss the newest changes. Take a backup; if this is a whole copy, restore it with \
+             --not-a-backup (RestoreFrom::AnyCopy), or put it in place and adopt it (`aster store adopt`)"
+    )]
+    NotABackup {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The backup is not a SQLite database, or it is damaged.
+    #[error(
+        "the backup {path:?} is damaged or not a SQLite database ({message}): take another backup"
+    )]
+    DamagedBackup {
+        /// The path.
+        path: PathBuf,
+        /// What SQLite or we found.
+        message: String,
+    },
+    /// A backup or a restore was told to stop.
+    #[error("the copy to {path:?} was stopped, and nothing was changed there")]
+    Stopped {
+        /// What would have been made.
+        path: PathBuf,
+    },
     /// The path is a directory, a device or something else that is no regular file.
     #[error("{path:?} is not a regular file: give the path of a file")]
     NotAFile {
@@ -82,8 +133,8 @@ pub enum OpenError {
     },
     /// The file is not a SQLite database, or it is damaged.
     #[error(
-        "{path:?} is damaged or not a SQLite database ({message}): restore it from a backup, \
-             then {ADOPT}"
+        "{path:?} is damaged or not a SQLite database ({message}): stop its users, move it \
+             away, and restore a backup in its place (`aster store restore`, SqliteSerializer::restore)"
     )]
     Damaged {
         /// The path.
@@ -180,15 +231,20 @@ impl OpenError {
             | OpenError::NotAFile { .. }
             | OpenError::NetworkFileSystem { .. }
             | OpenError::NoStore { .. }
+            | OpenError::NotReplaced { .. }
+            | OpenError::BelongsToDatabase { .. }
+            | OpenError::NoBackup { .. }
+            | OpenError::NotABackup { .. }
             | OpenError::Exists { .. } => ErrorKind::FixCall,
             OpenError::Copied { .. }
             | OpenError::WentBack { .. }
             | OpenError::Refused { .. }
             | OpenError::HardLinked { .. }
             | OpenError::NewerSchema { .. } => ErrorKind::Stop,
-            OpenError::Busy { .. } => ErrorKind::Retry,
+            OpenError::Busy { .. } | OpenError::Stopped { .. } => ErrorKind::Retry,
             OpenError::ReadOnly { .. }
             | OpenError::Damaged { .. }
+            | OpenError::DamagedBackup { .. }
             | OpenError::Storage { .. }
             | OpenError::Io { .. }
             | OpenError::Entropy(_) => ErrorKind::Report,
@@ -233,7 +289,10 @@ fn advice(fault: Fault) -> &'static str {
             "the disk is full; free some space, then try again (nothing was acknowledged)"
         }
         Fault::ReadOnly => "the file cannot be written; check its permissions and its mount",
-        Fault::Damaged => "the file is damaged; stop its users and restore a backup, then adopt it",
+        Fault::Damaged => {
+            "the file is damaged; stop its users, move it away, and restore a backup in its place \
+             (`aster store restore`)"
+        }
         Fault::CannotOpen => "the file or its journal cannot be opened; check the directory",
         Fault::Other => "SQLite reports an error; check the disk and the system's log",
     }

@@ -19,6 +19,7 @@ mod callers;
 mod calls;
 mod connection;
 mod domain;
+mod draft;
 mod error;
 mod file_system;
 mod gate;
@@ -44,6 +45,8 @@ mod shared;
 mod side;
 mod side_tables;
 mod suspects;
+mod target;
+mod untouched;
 mod waiters;
 mod waiting;
 mod wake;
@@ -53,7 +56,7 @@ mod writer;
 
 pub use rusqlite;
 
-pub use backup::{Backup, ExistingBackup};
+pub use backup::{Backup, CopyProgress, ExistingBackup, RestoreFrom};
 pub use domain::{BootTime, ClockDomain, StoreTime};
 pub use error::OpenError;
 pub use open::Adopted;

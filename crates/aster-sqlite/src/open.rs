@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use aster_core::{Authority, Principal, ResourceName};
 use aster_lease::{AuditEvent, SerializerError};
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audit::{self, NewRecord};
 use crate::connection::{Durability, connect};
@@ -21,6 +21,7 @@ use crate::schema::{self, Id, SCHEMA_VERSION, StoreRow, count_change};
 use crate::shared::Shared;
 use crate::side::{self, ClockName, End, SideError, SideFile, Witness};
 use crate::suspects::Suspects;
+use crate::untouched;
 use crate::waiting::Waiting;
 
 /// What [`adopt`](crate::SqliteSerializer::adopt) did.
@@ -45,36 +46,29 @@ pub(crate) fn open(
     let path = resolve(path)?;
     check_place(&path)?;
     let side_path = side::path_of(&path);
-    let durability = if options.create {
-        Durability::DurableCreate
-    } else {
-        check_exists(&path)?;
-        Durability::Durable
+    let durability = match options.create {
+        true => Durability::DurableCreate,
+        false => Durability::Durable,
     };
+    if check_exists(&path, options.create)? {
+        // Connecting writes: it switches the file to a write-ahead log.
+        untouched::look(&path, options.busy_bound, |look| {
+            if schema::exists(look).map_err(|error| open_error(&path, error))? {
+                check_store(look, &path, &options).map(|_| ())
+            } else if options.create {
+                Ok(())
+            } else {
+                Err(OpenError::NoStore { path: path.clone() })
+            }
+        })?;
+    }
     let connection = connect_main(&path, &options, durability)?;
     let found = facts_of(&path)?;
     let error = |error| open_error(&path, error);
     if options.create && !schema::exists(&connection).map_err(error)? {
         create(&connection, &path, &options, &found)?;
     }
-    check_version(&connection, &path)?;
-    let store = schema::load(&connection).map_err(|error| as_open_error(&path, error))?;
-    if store.birth != found.birth {
-        return Err(OpenError::Copied { path });
-    }
-    if let Some(witness) = side::witness(&side_path, &options)
-        && witness.authority == store.authority
-    {
-        // The file may have moved on since the store's row was read, so read it again.
-        let store = schema::load(&connection).map_err(|error| as_open_error(&path, error))?;
-        if witness.sequence > store.sequence {
-            return Err(OpenError::WentBack {
-                path,
-                found: store.sequence,
-                seen: witness.sequence,
-            });
-        }
-    }
+    let store = check_store(&connection, &path, &options)?;
     let clock = name_clock(&options)?;
     let mut process = [0; 8];
     options.entropy.fill(&mut process)?;
@@ -113,7 +107,8 @@ pub(crate) fn adopt(
 ) -> Result<Adopted, OpenError> {
     let path = resolve(path)?;
     check_place(&path)?;
-    check_exists(&path)?;
+    check_exists(&path, false)?;
+    untouched::look(&path, options.busy_bound, |look| check_version(look, &path))?;
     let connection = connect_main(&path, options, Durability::Durable)?;
     let found = facts_of(&path)?;
     check_version(&connection, &path)?;
@@ -132,17 +127,18 @@ pub(crate) fn adopt(
 }
 
 /// The same for a copy at `path` that will get another name before anybody opens it: whoever does so
-/// first makes its side file.
+/// first makes its side file. `name` is that other name.
 pub(crate) fn adopt_copy(
     connection: &Connection,
     path: &Path,
+    name: &Path,
     operator: &Principal,
     options: &SqliteOptions,
 ) -> Result<Adopted, OpenError> {
     let found = facts_of(path)?;
     let authority = aster_lease::entropy::authority(&*options.entropy)?;
     adopt_as(connection, None, operator, options, &found, authority)
-        .map_err(|error| as_open_error(path, error))
+        .map_err(|error| as_open_error(name, error))
 }
 
 /// `side_of` is the main file beside which a side file is made.
@@ -178,6 +174,7 @@ fn adopt_as(
     transaction
         .execute("DELETE FROM main.aster_hold_offs", [])
         .map_err(storage)?;
+    schema::remove_backup_mark(&transaction).map_err(storage)?;
     store.authority = authority;
     store.birth = found.birth;
     transaction
@@ -218,22 +215,45 @@ fn adopt_as(
     })
 }
 
-/// Refuses a missing file and one without a store, and leaves both as they are.
-fn check_exists(path: &Path) -> Result<(), OpenError> {
-    if facts(path).is_err() {
-        return Err(OpenError::Missing {
+/// Whether there is a file. Refuses a missing one unless it may be made.
+fn check_exists(path: &Path, may_be_made: bool) -> Result<bool, OpenError> {
+    match facts(path) {
+        Ok(_) => Ok(true),
+        Err(_) if may_be_made => Ok(false),
+        Err(_) => Err(OpenError::Missing {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+/// Refuses what is no store, is newer, or may have gone back in time. Only reads the file.
+fn check_store(
+    connection: &Connection,
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<StoreRow, OpenError> {
+    check_version(connection, path)?;
+    let load = || schema::load(connection).map_err(|error| as_open_error(path, error));
+    let store = load()?;
+    if store.birth != facts_of(path)?.birth {
+        return Err(OpenError::Copied {
             path: path.to_owned(),
         });
     }
-    let error = |error| open_error(path, error);
-    let look =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(error)?;
-    if !schema::exists(&look).map_err(error)? {
-        return Err(OpenError::NoStore {
-            path: path.to_owned(),
-        });
+    if let Some(witness) = side::witness(&side::path_of(path), options)
+        && witness.authority == store.authority
+    {
+        // The file may have moved on since the store's row was read, so read it again.
+        let store = load()?;
+        if witness.sequence > store.sequence {
+            return Err(OpenError::WentBack {
+                path: path.to_owned(),
+                found: store.sequence,
+                seen: witness.sequence,
+            });
+        }
     }
-    Ok(())
+    Ok(store)
 }
 
 fn connect_main(
@@ -259,7 +279,13 @@ fn facts_of(path: &Path) -> Result<FileFacts, OpenError> {
 }
 
 pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let version = schema::version(connection).map_err(|error| open_error(path, error))?;
+    let error = |error| open_error(path, error);
+    if !schema::exists(connection).map_err(error)? {
+        return Err(OpenError::NoStore {
+            path: path.to_owned(),
+        });
+    }
+    let version = schema::version(connection).map_err(error)?;
     let damaged = |message: &str| OpenError::Damaged {
         path: path.to_owned(),
         message: message.to_owned(),

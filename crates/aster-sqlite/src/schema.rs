@@ -89,10 +89,14 @@ pub(crate) struct StoreRow {
 
 /// Whether the file has our tables.
 pub(crate) fn exists(connection: &Connection) -> rusqlite::Result<bool> {
+    table_exists(connection, "aster_store")
+}
+
+fn table_exists(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
     connection
         .query_row(
-            "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = 'aster_store'",
-            [],
+            "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?1",
+            [name],
             |_| Ok(()),
         )
         .optional()
@@ -117,6 +121,43 @@ pub(crate) fn create(connection: &Connection, store: &StoreRow) -> rusqlite::Res
         ],
     )?;
     Ok(())
+}
+
+/// Says that this file is a backup. Only a finished backup gets the mark, and adopting takes it away. It
+/// names what it was made of, so that it says nothing of a file that went on regardless.
+pub(crate) fn mark_as_backup(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "BEGIN IMMEDIATE;
+         DROP TABLE IF EXISTS main.aster_backup;
+         CREATE TABLE main.aster_backup (
+             one INTEGER PRIMARY KEY CHECK (one = 1),
+             authority BLOB NOT NULL,
+             sequence INTEGER NOT NULL
+         ) STRICT;
+         INSERT INTO main.aster_backup (one, authority, sequence)
+             SELECT one, authority, sequence FROM main.aster_store WHERE one = 1;
+         COMMIT;",
+    )
+}
+
+pub(crate) fn remove_backup_mark(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("DROP TABLE IF EXISTS main.aster_backup")
+}
+
+/// Whether the file is a backup, and no store was made of it since. A file of a version that knew no mark
+/// is none.
+pub(crate) fn is_backup(connection: &Connection) -> rusqlite::Result<bool> {
+    if !table_exists(connection, "aster_backup")? || !exists(connection)? {
+        return Ok(false);
+    }
+    connection
+        .query_row(
+            "SELECT 1 FROM main.aster_backup JOIN main.aster_store USING (one, authority, sequence)",
+            [],
+            |_| Ok(()),
+        )
+        .optional()
+        .map(|found| found.is_some())
 }
 
 /// The version alone: the one thing that a newer schema is sure to keep.

@@ -200,11 +200,12 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
     let error = store.backup(&copy, ExistingBackup::Keep).unwrap_err();
     assert!(matches!(error, OpenError::Exists { .. }), "{error}");
     assert_eq!(std::fs::read(&copy).unwrap(), b"precious");
+    let error = store.backup(&copy, ExistingBackup::Replace).unwrap_err();
+    assert!(matches!(error, OpenError::NotReplaced { .. }), "{error}");
+    assert_eq!(std::fs::read(&copy).unwrap(), b"precious");
+    std::fs::remove_file(&copy).unwrap();
+    store.backup(&copy, ExistingBackup::Keep).unwrap();
     store.backup(&copy, ExistingBackup::Replace).unwrap();
-    let error = store
-        .backup(&place.path, ExistingBackup::Replace)
-        .unwrap_err();
-    assert!(matches!(error, OpenError::Exists { .. }), "itself: {error}");
     assert_renewed(renew(&store, &fence).await);
 
     for taken in [&place.path, &copy] {
@@ -295,10 +296,10 @@ async fn what_cannot_be_restored_leaves_nothing_behind() {
     for from in [&cut, &text, &other, &newer, &missing] {
         let error = SqliteSerializer::restore(from, &to, &principal("operator")).unwrap_err();
         let expected = match &error {
-            OpenError::Damaged { .. } => *from == cut || *from == text,
+            OpenError::DamagedBackup { .. } => *from == cut || *from == text,
             OpenError::NoStore { .. } => *from == other,
             OpenError::NewerSchema { .. } => *from == newer,
-            OpenError::Missing { .. } => *from == missing,
+            OpenError::NoBackup { .. } => *from == missing,
             _ => false,
         };
         assert!(expected, "{from:?}: {error}");

@@ -1,10 +1,15 @@
 //! `store backup` and `store restore`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aster::StoreUrl;
 use aster::lease::Authority;
-use aster::sqlite::{ExistingBackup, OpenError, SqliteOptions, SqliteSerializer};
+use aster::sqlite::{
+    CopyProgress, ExistingBackup, OpenError, RestoreFrom, SqliteOptions, SqliteSerializer,
+};
+use rustix::process::Signal;
 use serde::Serialize;
 
 use super::operate::confirmed;
@@ -12,6 +17,8 @@ use crate::arguments::{BackupArguments, RestoreArguments};
 use crate::context::Context;
 use crate::failure::{Failure, FailureKind};
 use crate::output::one_line;
+use crate::run::code_of;
+use crate::run::signals::ForwardedSignals;
 
 #[derive(Debug, Serialize)]
 struct BackedUp {
@@ -23,11 +30,11 @@ struct BackedUp {
     sequence: u64,
 }
 
-pub(crate) async fn backup(context: &Context, arguments: &BackupArguments) -> Result<(), Failure> {
+pub(crate) async fn backup(context: &Context, arguments: &BackupArguments) -> Result<u8, Failure> {
     let url = context.store_url()?;
     let store = sqlite_path(&url, "back up")?;
     let (file, existing) = (arguments.file.clone(), arguments.replace);
-    let copying = tokio::task::spawn_blocking(move || {
+    let copied = until_signalled(move |go_on| {
         let options = SqliteOptions {
             create: false,
             ..SqliteOptions::default()
@@ -36,19 +43,27 @@ pub(crate) async fn backup(context: &Context, arguments: &BackupArguments) -> Re
             true => ExistingBackup::Replace,
             false => ExistingBackup::Keep,
         };
-        SqliteSerializer::open_with(store, options)?.backup(file, existing)
+        SqliteSerializer::open_with(store, options)?.backup_while(file, existing, go_on)
     });
-    let copied = copying
-        .await
-        .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
-    let backup = copied.map_err(|error| {
-        let is_there = matches!(error, OpenError::Exists { .. });
-        let mut failure = Failure::from(error);
-        if is_there {
-            failure.message.push_str("; --replace takes its place");
+    let backup = match copied.await? {
+        End::Stopped(signal) => {
+            context.output.remark("stopped: there is no new backup");
+            return Ok(code_of(signal));
         }
-        failure
-    })?;
+        End::Done(Ok(backup)) => backup,
+        End::Done(Err(error)) => {
+            let is_there = match &error {
+                OpenError::Exists { path } => path.file_name() == arguments.file.file_name(),
+                _ => false,
+            };
+            let mut failure = Failure::from(error);
+            if is_there && !arguments.replace {
+                let hint = "; --replace takes the place of an earlier backup";
+                failure.message.push_str(hint);
+            }
+            return Err(failure);
+        }
+    };
     let backed_up = BackedUp {
         store: url,
         file: backup.path,
@@ -63,6 +78,41 @@ pub(crate) async fn backup(context: &Context, arguments: &BackupArguments) -> Re
             shown(&backed_up.file),
             backed_up.bytes
         )
+    })?;
+    Ok(0)
+}
+
+enum End<T> {
+    Done(Result<T, OpenError>),
+    Stopped(Signal),
+}
+
+/// Copies on a thread of its own. A signal that would end us stops the copy first, so that nothing half
+/// made stays.
+async fn until_signalled<T: Send + 'static>(
+    copy: impl FnOnce(&mut dyn FnMut(CopyProgress) -> bool) -> Result<T, OpenError> + Send + 'static,
+) -> Result<End<T>, Failure> {
+    let mut signals = ForwardedSignals::listen()
+        .map_err(|error| Failure::io("cannot listen to signals", &error))?;
+    let is_told_to_stop = Arc::new(AtomicBool::new(false));
+    let is_stopped = is_told_to_stop.clone();
+    let mut copying =
+        tokio::task::spawn_blocking(move || copy(&mut |_| !is_stopped.load(Ordering::Relaxed)));
+    let mut first = None;
+    let copied = loop {
+        tokio::select! {
+            copied = &mut copying => break copied,
+            signal = signals.next() => {
+                first.get_or_insert(signal);
+                is_told_to_stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    let copied = copied.map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+    Ok(match (copied, first) {
+        (Err(OpenError::Stopped { .. }), Some(signal)) => End::Stopped(signal),
+        // It came too late to stop anything.
+        (copied, _) => End::Done(copied),
     })
 }
 
@@ -73,7 +123,10 @@ struct Restored {
     authority: Authority,
 }
 
-pub(crate) fn restore(context: &Context, arguments: &RestoreArguments) -> Result<(), Failure> {
+pub(crate) async fn restore(
+    context: &Context,
+    arguments: &RestoreArguments,
+) -> Result<u8, Failure> {
     let url = match &arguments.url {
         Some(url) => url.clone(),
         None => context.store_url()?,
@@ -87,7 +140,22 @@ pub(crate) fn restore(context: &Context, arguments: &RestoreArguments) -> Result
             "not restored: say --yes if the old store is out of use",
         ));
     }
-    let adopted = SqliteSerializer::restore(&arguments.file, store, &operator)?;
+    let from = match arguments.not_a_backup {
+        true => RestoreFrom::AnyCopy,
+        false => RestoreFrom::Backup,
+    };
+    let file = arguments.file.clone();
+    let copied = until_signalled(move |go_on| {
+        let options = SqliteOptions::default();
+        SqliteSerializer::restore_while(file, store, &operator, &options, from, go_on)
+    });
+    let adopted = match copied.await? {
+        End::Stopped(signal) => {
+            context.output.remark("stopped: there is no new store");
+            return Ok(code_of(signal));
+        }
+        End::Done(adopted) => adopted?,
+    };
     let restored = Restored {
         store: url,
         file: arguments.file.clone(),
@@ -100,7 +168,8 @@ pub(crate) fn restore(context: &Context, arguments: &RestoreArguments) -> Result
             shown(&restored.file),
             restored.authority
         )
-    })
+    })?;
+    Ok(0)
 }
 
 fn sqlite_path(url: &str, what: &str) -> Result<PathBuf, Failure> {

@@ -357,6 +357,6 @@ fn ended_before(lease: &LeaseHandle, why: &str) -> Failure {
     )
 }
 
-fn code_of(signal: Signal) -> u8 {
+pub(crate) fn code_of(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
