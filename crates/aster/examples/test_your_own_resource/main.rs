@@ -23,7 +23,7 @@ pub(crate) mod mended {
 }
 
 /// The cases of the race between the check and the write.
-const CAUGHT_BY: [&str; 2] = [
+pub(crate) const CAUGHT_BY: [&str; 2] = [
     "a_paused_write_does_not_land_on_the_next_owner",
     "a_revoke_does_not_pass_a_paused_write",
 ];
