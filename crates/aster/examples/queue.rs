@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster::lease::{
-    AcquireOutcome, DenyReason, LeaseHandle, LeaseOptions, LeaseSerializer, MemorySerializer,
+    AcquireOutcome, DenyReason, ExpectedRevision, LeaseHandle, LeaseOptions, LeaseSerializer,
+    MemorySerializer,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -33,7 +34,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::task::yield_now().await;
     }
     println!("worker-b waits behind epoch {}", first.epoch());
-    first.release().await?;
+    // begin: pass-on
+    let value = b"catalog-v1".to_vec();
+    let revision = first
+        .release_with_value(store.clone(), "worker-a", ExpectedRevision::Any, value)
+        .await?;
+    // end: pass-on
+    println!("worker-a left catalog-v1 behind, at revision {revision}");
     let epoch = second.await?.map_err(|error| error.to_string())?;
     println!("worker-b published at epoch {epoch:?}");
     Ok(())
