@@ -60,14 +60,7 @@ impl Registers for SqliteSerializer {
             value,
             write_id,
         };
-        let metrics = &self.inner.shared.options.metrics;
-        let timer = metrics.timer();
-        let answer = self
-            .write(fence, writer, write, false)
-            .instrument(protected_write(fence))
-            .await;
-        metrics.written("register_write", &answer, timer);
-        answer
+        self.write(fence, writer, write, false).await
     }
 
     async fn compare_and_set(
@@ -96,19 +89,34 @@ impl Registers for SqliteSerializer {
             value,
             write_id,
         };
-        let metrics = &self.inner.shared.options.metrics;
-        let timer = metrics.timer();
-        let answer = self
-            .write(fence, writer, write, true)
-            .instrument(protected_write(fence))
-            .await;
-        metrics.written("release_with_value", &answer, timer);
-        answer
+        self.write(fence, writer, write, true).await
     }
 }
 
 impl SqliteSerializer {
+    /// A write, counted and in its span.
     async fn write(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        write: RegisterWrite,
+        release: bool,
+    ) -> Result<u64, RegisterError> {
+        let metrics = &self.inner.shared.options.metrics;
+        let timer = metrics.timer();
+        let answer = self
+            .ask_to_write(fence, writer, write, release)
+            .instrument(protected_write(fence))
+            .await;
+        let name = match release {
+            true => "release_with_value",
+            false => "register_write",
+        };
+        metrics.written(name, &answer, timer);
+        answer
+    }
+
+    async fn ask_to_write(
         &self,
         fence: &Fence,
         writer: &str,
