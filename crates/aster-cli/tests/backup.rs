@@ -241,11 +241,13 @@ fn drafts(sandbox: &Sandbox) -> Vec<PathBuf> {
 fn caught_at_work(sandbox: &Sandbox, arguments: &[&str], made: &str) -> Running {
     for _ in 0..ATTEMPTS_MAX {
         let running = sandbox.start(arguments);
-        let is_copying = || {
-            drafts(sandbox)
-                .first()
-                .is_some_and(|path| path.metadata().is_ok())
+        // A draft that is still empty is not locked yet: the next copy would take it for left behind, and
+        // its process would begin another.
+        let size = || {
+            let size = drafts(sandbox).first()?.metadata().ok()?.len();
+            (size > 0).then_some(size)
         };
+        let is_copying = || size().is_some();
         while !is_copying() && !matches!(state_of(running.id()), 'Z' | 'X') {
             std::thread::yield_now();
         }
@@ -253,10 +255,7 @@ fn caught_at_work(sandbox: &Sandbox, arguments: &[&str], made: &str) -> Running 
         eventually("it stands still", || {
             matches!(state_of(running.id()), 'T' | 'Z' | 'X')
         });
-        let size = drafts(sandbox)
-            .first()
-            .and_then(|path| path.metadata().ok());
-        if size.is_some_and(|size| size.len() < 24_000_000) {
+        if size().is_some_and(|size| size < 24_000_000) {
             return running;
         }
         running.signal(Signal::CONT);
