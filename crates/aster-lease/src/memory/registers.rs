@@ -43,14 +43,7 @@ impl Registers for MemorySerializer {
             value,
             write_id,
         };
-        let metrics = &self.inner.options.metrics;
-        let timer = metrics.timer();
-        let answer = self
-            .write(fence, writer, write, Then::Keep)
-            .instrument(protected_write(fence))
-            .await;
-        metrics.written("register_write", &answer, timer);
-        answer
+        self.write(fence, writer, write, Then::Keep).await
     }
 
     async fn compare_and_set(
@@ -88,14 +81,7 @@ impl Registers for MemorySerializer {
             value,
             write_id,
         };
-        let metrics = &self.inner.options.metrics;
-        let timer = metrics.timer();
-        let answer = self
-            .write(fence, writer, write, Then::Release(op))
-            .instrument(protected_write(fence))
-            .await;
-        metrics.written("release_with_value", &answer, timer);
-        answer
+        self.write(fence, writer, write, Then::Release(op)).await
     }
 }
 
@@ -113,7 +99,29 @@ enum Answer {
 }
 
 impl MemorySerializer {
+    /// A write, counted and in its span.
     async fn write(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        write: RegisterWrite,
+        then: Then,
+    ) -> Result<u64, RegisterError> {
+        let metrics = &self.inner.options.metrics;
+        let timer = metrics.timer();
+        let name = match then {
+            Then::Keep => "register_write",
+            Then::Release(_) => "release_with_value",
+        };
+        let answer = self
+            .write_in_lock(fence, writer, write, then)
+            .instrument(protected_write(fence))
+            .await;
+        metrics.written(name, &answer, timer);
+        answer
+    }
+
+    async fn write_in_lock(
         &self,
         fence: &Fence,
         writer: &str,
