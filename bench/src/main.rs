@@ -19,7 +19,6 @@
 mod bare;
 mod cases;
 mod leases;
-mod machine;
 mod measure;
 mod table;
 
@@ -76,7 +75,7 @@ fn run(scale: Scale, names: &[&String]) -> Result<(), Failure> {
     if scale.is_quick() {
         println!("A quick run: these numbers mean nothing.\n");
     }
-    println!("`cargo xtask bench` on {}:\n", machine::describe());
+    println!("`cargo xtask bench` on {}:\n", aster_evidence::machine());
     print!("{}", table::markdown(&lines));
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! `--evidence FILE` ([`Options`]), and writes one [`Evidence`] there. `cargo xtask proof` runs them all and
 //! makes one page of what they wrote, so that no figure on the page comes from anywhere else.
 
+mod machine;
 mod options;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use machine::machine;
 pub use options::{Deadline, OptionError, Options};
 
 /// What one program tried and saw.

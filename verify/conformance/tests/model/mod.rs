@@ -1,6 +1,7 @@
 //! A small store over the core's rules whose harness can do everything, and which can be broken in one
 //! place at a time.
 
+pub(crate) mod planted;
 mod queue;
 mod registers;
 mod serializer;

@@ -5,7 +5,9 @@
     reason = "each test file uses its own part of this"
 )]
 
+pub mod memory;
 pub mod sqlite;
+pub mod sqlite_file;
 
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;

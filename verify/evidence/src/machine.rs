@@ -1,10 +1,12 @@
-//! What the numbers were measured on.
+//! What the figures of a page come from.
 
 use std::fs;
 use std::path::Path;
 
-/// One line: processor, system, and the file system that the durable stores were on.
-pub(crate) fn describe() -> String {
+/// This machine in one line: processor, system, and the file system that the program lies on, where the
+/// durable stores are too.
+#[must_use]
+pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
