@@ -1,5 +1,5 @@
 //! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites; `cargo xtask
-//! bench` measures; `cargo xtask sim` simulates.
+//! bench` measures; `cargo xtask sim` simulates; `cargo xtask proof` shows the promise on one page.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -9,6 +9,7 @@
 mod bench;
 mod checks;
 mod fix;
+mod proof;
 mod repository;
 mod sim;
 mod step;
@@ -27,6 +28,10 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
        cargo xtask bench [--quick] [CASE…]   measure the named cases, or all quickly, and print them
        cargo xtask bench --list     name the cases
        cargo xtask sim --seeds N [--start S]   simulate N seeds; --seed S repeats one, --trace shows it
+       cargo xtask proof [--minutes N] [--output FILE]   run everything that shows the promise, 30 minutes
+                                    and builds, and write docs/proof.md, or FILE
+       cargo xtask proof [--minutes N] PART…   run the named parts and print what they saw
+       cargo xtask proof --list     name the parts
 ";
 
 fn main() -> ExitCode {
@@ -49,6 +54,11 @@ fn main() -> ExitCode {
         }
         ("verify", names) => verify::run(&repository, names),
         ("sim", arguments) => sim::run(&repository, arguments),
+        ("proof", [flag]) if flag == "--list" => {
+            proof::list();
+            ExitCode::SUCCESS
+        }
+        ("proof", arguments) => proof::run(&repository, arguments),
         ("fix", []) => fix::run(&repository),
         ("bench", arguments) => bench::run(&repository, arguments),
         _ => {
