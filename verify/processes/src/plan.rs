@@ -1,0 +1,99 @@
+//! The faults of one run: what is done to whom, and how long after the fault before.
+
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// How long between two faults.
+const GAP_MS: (u64, u64) = (200, 1_100);
+/// How many of a hundred faults are stops; the others are kills.
+const STOPS_PERCENT: u64 = 60;
+/// How many of a hundred faults wait for a process that has a write on its way.
+const AIMED_AT_A_WRITE_PERCENT: u64 = 55;
+/// How many of a hundred faults hit a process that holds a lease, as far as one can know.
+const AIMED_AT_A_HOLDER_PERCENT: u64 = 20;
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// SIGSTOP, and SIGCONT later.
+    Stop,
+    /// SIGKILL; another process is started instead.
+    Kill,
+}
+
+/// To whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aim {
+    /// The next process that has taken its fence and has not yet sent its write.
+    WriteOnItsWay,
+    /// A process that holds a lease.
+    Holder,
+    /// Any process that has the file open.
+    Anyone,
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// How long after the fault before.
+    pub gap: Duration,
+    /// What is done.
+    pub kind: Kind,
+    /// To whom.
+    pub aim: Aim,
+    /// Chooses among several.
+    pub choice: u64,
+}
+
+/// All faults, without end. They follow from the seed alone.
+#[derive(Debug, Clone)]
+pub struct Plan(Random);
+
+impl Plan {
+    /// The plan of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Random::new(seed, 0))
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Fault;
+
+    fn next(&mut self) -> Option<Fault> {
+        let gap = Duration::from_millis(self.0.between(GAP_MS.0, GAP_MS.1));
+        let kind = match self.0.percent(STOPS_PERCENT) {
+            true => Kind::Stop,
+            false => Kind::Kill,
+        };
+        let aim = match self.0.between(0, 99) {
+            drawn if drawn < AIMED_AT_A_WRITE_PERCENT => Aim::WriteOnItsWay,
+            drawn if drawn < AIMED_AT_A_WRITE_PERCENT + AIMED_AT_A_HOLDER_PERCENT => Aim::Holder,
+            _ => Aim::Anyone,
+        };
+        Some(Fault {
+            gap,
+            kind,
+            aim,
+            choice: self.0.draw(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Plan};
+
+    #[test]
+    fn a_seed_has_one_plan_and_another_seed_has_another() {
+        let plan = |seed| Plan::new(seed).take(100).collect::<Vec<_>>();
+        assert_eq!(plan(7), plan(7));
+        assert_ne!(plan(7), plan(8));
+        let stops = plan(7)
+            .iter()
+            .filter(|fault| fault.kind == Kind::Stop)
+            .count();
+        assert!((40..80).contains(&stops), "{stops} of 100 are stops");
+    }
+}
