@@ -408,6 +408,9 @@ pub enum RunError {
     /// The histories cannot be read.
     #[error(transparent)]
     History(#[from] HistoryError),
+    /// A run ended with a panic of ours.
+    #[error("a run has panicked (please report this)")]
+    Panicked,
     /// Nobody can be heard any more.
     #[error("the conductor's own channel has closed (please report this)")]
     Deaf,

@@ -106,8 +106,13 @@ fn stale_read(history: &mut History) -> Option<()> {
 
 fn vanished_write(history: &mut History) -> Option<()> {
     let at = position(history, |operation| {
-        matches!(operation.call, Call::Write { releases: false, .. })
-            && operation.accepted_epoch().is_some()
+        matches!(
+            operation.call,
+            Call::Write {
+                releases: false,
+                ..
+            }
+        ) && operation.accepted_epoch().is_some()
     })?;
     let mut vanished = history.operations.get(at)?.clone();
     if let Call::Write { value, .. } = &mut vanished.call {
@@ -143,7 +148,8 @@ fn early_release(history: &mut History) -> Option<()> {
         .iter()
         .enumerate()
         .find_map(|(at, release)| {
-            let (Call::Release { epoch }, Some(Answer::Released)) = (&release.call, &release.answer)
+            let (Call::Release { epoch }, Some(Answer::Released)) =
+                (&release.call, &release.answer)
             else {
                 return None;
             };

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, ExpectedRevision, Fence, LeaseError, LeaseHandle, LeaseOptions,
-    ReleaseOutcome, RevokeOutcome, revoke_with_hold_off,
+    AcquireOutcome, ExpectedRevision, Fence, LeaseError, LeaseHandle, LeaseOptions, ReleaseOutcome,
+    RevokeOutcome, revoke, revoke_with_hold_off,
 };
 use aster_sqlite::{OpenError, SqliteSerializer, rusqlite};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -27,9 +27,9 @@ const WAIT_MS: (u64, u64) = (300, 3_000);
 /// How long an owner pauses that was denied, or has stepped down.
 const PAUSE_MS: (u64, u64) = (5, 150);
 /// How long an owner stands still between taking its fence and sending its write.
-const STANDSTILL_MS: (u64, u64) = (10, 180);
+const STANDSTILL_MS: (u64, u64) = (5, 90);
 /// How many updates an owner makes before it steps down.
-const UPDATES: (u64, u64) = (1, 8);
+const UPDATES: (u64, u64) = (1, 16);
 /// How long an observer pauses between two reads.
 const LOOK_MS: (u64, u64) = (2, 30);
 /// How long an operator pauses between two revokes.
@@ -309,11 +309,7 @@ impl Member {
     }
 
     /// Releases, releases with a value, or just walks away.
-    async fn step_down(
-        &mut self,
-        lease: LeaseHandle,
-        may_go_on: bool,
-    ) -> Result<(), MemberError> {
+    async fn step_down(&mut self, lease: LeaseHandle, may_go_on: bool) -> Result<(), MemberError> {
         match self.random.between(0, 9) {
             0..=4 => self.release(&lease).await,
             5..=7 if may_go_on => self.release_with_value(&lease).await,
@@ -388,12 +384,15 @@ impl Member {
 
     async fn operate(&mut self, resource: &str) -> Result<(), MemberError> {
         let hold_off = match self.random.percent(30) {
-            true => self.drawn(HOLD_OFF_MS),
-            false => Duration::ZERO,
+            true => Some(self.drawn(HOLD_OFF_MS)),
+            false => None,
         };
         let id = self.recorder.begin(resource, Call::Revoke)?;
-        let revoked =
-            revoke_with_hold_off(&*self.store, resource, &self.identity, None, hold_off).await;
+        let (store, operator) = (&*self.store, self.identity.as_str());
+        let revoked = match hold_off {
+            None => revoke(store, resource, operator, None).await,
+            Some(hold_off) => revoke_with_hold_off(store, resource, operator, None, hold_off).await,
+        };
         let answer = match revoked {
             Ok(RevokeOutcome::Revoked { epoch, .. }) => Answer::Revoked { epoch },
             Ok(RevokeOutcome::AlreadyEnded) => Answer::AlreadyEnded,

@@ -1,37 +1,46 @@
-//! A run with the check, one without, the forgeries, and the evidence of it all.
+//! Runs with the check, runs without, the forgeries, and the evidence of it all.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use aster_evidence::Evidence;
+use aster_evidence::{Deadline, Evidence};
 
-use crate::check::{Checked, Rule, check, check_without_revisions};
+use crate::check::{Broken, Checked, Rule, Updates, check, check_without_revisions};
 use crate::conductor::{Ran, RunError, Settings, run};
 use crate::forge::FORGERIES;
 use crate::history::History;
 use crate::member::Orders;
 
-/// How long both runs go on together if nobody says otherwise, in seconds.
-pub const SECONDS: u64 = 60;
+/// How long it goes on if nobody says otherwise, in seconds.
+pub const SECONDS: u64 = 45;
 /// A run is not shorter than this, in seconds: some takeovers have to happen in it.
-const SECONDS_MIN: u64 = 12;
-/// The run without the check goes on for this part of the whole, and not longer than this.
-const UNFENCED_PART: u64 = 4;
-const UNFENCED_SECONDS_MAX: u64 = 60;
+const RUN_SECONDS_MIN: u64 = 15;
+/// A run is not longer than this, in seconds; then the next ones begin, with other seeds.
+const RUN_SECONDS_MAX: u64 = 60;
 /// About how long a run takes to end, in seconds.
-const ENDING_SECONDS: u64 = 4;
+const ENDING_SECONDS: u64 = 5;
+/// How many runs with the check there are at any time; one without it goes on beside them.
+const FENCED_AT_ONCE: u64 = 3;
 
 const UNFENCED: &str = "the same workload with the check switched off";
+/// The rules that a run without the check has to break.
+const UNFENCED_BREAKS: [Rule; 4] = [
+    Rule::NoLostUpdate,
+    Rule::NoWriteAfterItsEpoch,
+    Rule::EpochsGrow,
+    Rule::Linearizable,
+];
 
 /// What is to be proven, and how long it may take.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// The seed of the plans.
+    /// The seed of the first run; each further run has the next one.
     pub seed: u64,
     /// How long all of it takes, about, in seconds.
     pub seconds: u64,
-    /// Only the run without the check.
+    /// Only runs without the check.
     pub unfenced_only: bool,
     /// Where the histories are kept; an empty directory, or one to be made.
     pub keep: Option<PathBuf>,
@@ -59,55 +68,58 @@ impl Order {
 ///
 /// [`RunError`] when a run cannot go on or its histories cannot be read.
 pub fn prove(order: &Order, program: &Path) -> Result<Evidence, RunError> {
-    let mut evidence = Evidence::new(
-        "processes",
-        "real processes on one SQLite file, stopped for 5 s and killed while they take over",
-        &order.command(),
-    );
-    evidence.seed(order.seed);
+    let deadline = Deadline::after_s(order.seconds);
     let place = Place::make(order.keep.clone())?;
-    let unfenced_s = (order.seconds / UNFENCED_PART)
-        .saturating_sub(ENDING_SECONDS)
-        .clamp(SECONDS_MIN, UNFENCED_SECONDS_MAX);
-    if !order.unfenced_only {
-        let settings = Settings {
-            seconds: order
-                .seconds
-                .saturating_sub(unfenced_s + 2 * ENDING_SECONDS)
-                .max(SECONDS_MIN),
-            ..Settings::new(order.seed)
+    let mut proof = Proof::new(order);
+    let mut seed = order.seed;
+    loop {
+        let seconds = deadline
+            .left()
+            .as_secs()
+            .saturating_sub(ENDING_SECONDS)
+            .clamp(RUN_SECONDS_MIN, RUN_SECONDS_MAX);
+        let fenced = match order.unfenced_only {
+            true => 0,
+            false => FENCED_AT_ONCE,
         };
-        let directory = place.part("fenced")?;
-        let ran = run(&settings, program, &directory)?;
-        let history = History::read(&Orders::histories(&directory))?;
-        judge_fenced(&mut evidence, &ran, &history);
+        let round: Vec<_> = (0..=fenced)
+            .map(|number| Settings {
+                seconds,
+                is_fenced: number < fenced,
+                ..Settings::new(seed.wrapping_add(number))
+            })
+            .collect();
+        for (settings, ran) in round.iter().zip(run_together(&round, program, &place)?) {
+            let directory = place.of(settings);
+            let history = History::read(&Orders::histories(&directory))?;
+            proof.judge(settings, &ran, &history);
+        }
+        seed = seed.wrapping_add(fenced + 1);
+        let left_s = deadline.left().as_secs();
+        if left_s < RUN_SECONDS_MIN + ENDING_SECONDS || proof.is_broken() {
+            return Ok(proof.conclude(place));
+        }
     }
-    let settings = Settings {
-        seconds: match order.unfenced_only {
-            true => order.seconds.saturating_sub(ENDING_SECONDS).max(SECONDS_MIN),
-            false => unfenced_s,
-        },
-        is_fenced: false,
-        ..Settings::new(order.seed)
-    };
-    let directory = place.part("unfenced")?;
-    let ran = run(&settings, program, &directory)?;
-    let history = History::read(&Orders::histories(&directory))?;
-    judge_unfenced(&mut evidence, &ran, &history);
-    for what in [
-        "the order in which the kernel runs the processes: a seed repeats the plan of the faults, not the schedule",
-        "loss of power and of what was not synced (verify/crash does that)",
-        "other file systems than that of the temporary directory, and processes on different kernels",
-    ] {
-        evidence.not_covered(what);
-    }
-    if !evidence.is_sound() {
-        evidence.broken(format!(
-            "the histories are kept: cargo run -p aster-processes -- check {}",
-            place.keep().display()
-        ));
-    }
-    Ok(evidence)
+}
+
+/// Each run has a thread of its own for as long as it lasts: its processes end with that thread.
+fn run_together(round: &[Settings], program: &Path, place: &Place) -> Result<Vec<Ran>, RunError> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = round
+            .iter()
+            .map(|settings| {
+                let directory = place.of(settings);
+                scope.spawn(move || {
+                    fs::create_dir(&directory)?;
+                    run(settings, program, &directory)
+                })
+            })
+            .collect();
+        let ended = running.into_iter().map(|one| one.join());
+        ended
+            .map(|ended| ended.unwrap_or(Err(RunError::Panicked)))
+            .collect()
+    })
 }
 
 /// Judges a history that was kept in `directory`, with what its run had.
@@ -121,104 +133,214 @@ pub fn check_again(directory: &Path) -> Result<(Settings, Checked), RunError> {
     Ok((settings, check(&history)))
 }
 
-fn judge_fenced(evidence: &mut Evidence, ran: &Ran, history: &History) {
-    let checked = check(history);
-    let figures = checked.figures;
-    for (what, times) in [
-        ("operations answered", figures.answered),
-        ("operations that nobody knows the end of", figures.unknown),
-        ("processes started", ran.started),
-        ("times a process was stopped for 5 s", ran.stops),
-        ("… with a write on its way", ran.stops_before_a_write),
-        ("processes killed", ran.kills),
-        ("… that had a write on its way", ran.kills_before_a_write),
-        ("leases granted", figures.grants),
-        ("… by taking over from an owner that was silent", figures.takeovers),
-        ("leases revoked", figures.revokes),
-        ("protected writes accepted", figures.accepted),
-        ("… that released in the same step", figures.releases_with_a_value),
-        ("late writes rejected", figures.late),
-        ("reads", figures.reads),
-        ("updates acknowledged with the check", checked.updates.acknowledged),
-    ] {
-        evidence.tried(what, times);
-    }
-    for failure in &ran.failures {
-        evidence.broken(failure.clone());
-    }
-    for broken in &checked.broken {
-        evidence.broken(broken.to_string());
-    }
-    for broken in check_without_revisions(history) {
-        evidence.broken(format!("judged without revisions: {broken}"));
-    }
-    for (what, times) in [
-        ("no owner was taken over from", figures.takeovers),
-        ("no late write was rejected", figures.late),
-        ("nobody was killed", ran.kills),
-        ("nothing was revoked", figures.revokes),
-    ] {
-        if times == 0 {
-            evidence.broken(format!("the run shows nothing: {what}"));
+/// Something broken on purpose: in how many histories it could be tried, and in how many of them it
+/// was noticed.
+#[derive(Debug, Clone, Default)]
+struct Control {
+    tried: u64,
+    caught: u64,
+    seen: Option<String>,
+}
+
+impl Control {
+    fn note(&mut self, found: Option<&Broken>) {
+        self.tried += 1;
+        if let Some(broken) = found {
+            self.caught += 1;
+            let first = broken.what.lines().next().unwrap_or_default();
+            self.seen.get_or_insert_with(|| first.to_owned());
         }
     }
-    for rule in Rule::ALL {
-        if !checked.breaks(rule) {
-            evidence.held(&rule.to_string());
+
+    fn conclude(&self, evidence: &mut Evidence, rule: Rule, planted: &str) {
+        let Self {
+            tried,
+            caught,
+            seen,
+        } = self;
+        let seen = seen.as_deref().unwrap_or("never");
+        let seen = format!("noticed in {caught} of {tried} histories, such as {seen}");
+        let is_caught = *caught > 0 && caught == tried;
+        evidence.control(&rule.to_string(), planted, is_caught, &seen);
+    }
+}
+
+/// What has been seen so far.
+struct Proof {
+    evidence: Evidence,
+    has_fenced: bool,
+    shown: Shown,
+    broken: BTreeSet<Rule>,
+    forgeries: [Control; FORGERIES.len()],
+    unfenced: [Control; UNFENCED_BREAKS.len()],
+    unfenced_updates: Updates,
+}
+
+/// What has to happen, or the runs show nothing.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shown {
+    takeovers: u64,
+    late: u64,
+    stops: u64,
+    kills: u64,
+    revokes: u64,
+}
+
+impl Proof {
+    fn new(order: &Order) -> Self {
+        Self {
+            evidence: Evidence::new(
+                "processes",
+                "real processes on one SQLite file, stopped for 5 s and killed while they take over",
+                &order.command(),
+            ),
+            has_fenced: !order.unfenced_only,
+            shown: Shown::default(),
+            broken: BTreeSet::new(),
+            forgeries: Default::default(),
+            unfenced: Default::default(),
+            unfenced_updates: Updates::default(),
         }
     }
-    if ran.failures.is_empty() {
-        evidence.held("every resource is granted within 10 s once the faults are over");
+
+    fn is_broken(&self) -> bool {
+        !self.evidence.broken.is_empty()
     }
-    for forgery in FORGERIES {
-        let planted = format!("in the recorded history: {}", forgery.what);
-        let (is_caught, seen) = match forgery.of(history) {
-            None => (false, "nothing in the history can be forged so".to_owned()),
-            Some(forged) => {
-                let found = check(&forged);
-                match found.broken.iter().find(|one| one.rule == forgery.rule) {
-                    Some(broken) => (true, first_line(&broken.what)),
-                    None => (false, "the history was accepted".to_owned()),
+
+    fn judge(&mut self, settings: &Settings, ran: &Ran, history: &History) {
+        self.evidence.seed(settings.seed);
+        let name = Place::name(settings);
+        for failure in &ran.failures {
+            self.evidence.broken(format!("{name}: {failure}"));
+        }
+        match settings.is_fenced {
+            true => self.judge_fenced(&name, ran, history),
+            false => self.judge_unfenced(history),
+        }
+    }
+
+    fn judge_fenced(&mut self, name: &str, ran: &Ran, history: &History) {
+        let checked = check(history);
+        let figures = checked.figures;
+        for (what, times) in [
+            ("runs with the check", 1),
+            ("operations answered", figures.answered),
+            ("operations whose end nobody knows", figures.unknown),
+            ("processes started", ran.started),
+            ("times that a process was stopped for 5 s", ran.stops),
+            ("… with a write on its way", ran.stops_before_a_write),
+            ("processes killed", ran.kills),
+            (
+                "… with a write on its way to the store",
+                ran.kills_before_a_write,
+            ),
+            ("leases granted", figures.grants),
+            ("… by taking over from a silent owner", figures.takeovers),
+            ("leases revoked", figures.revokes),
+            ("protected writes accepted", figures.accepted),
+            (
+                "… that released in the same step",
+                figures.releases_with_a_value,
+            ),
+            ("late writes rejected", figures.late),
+            ("reads", figures.reads),
+            (
+                "updates acknowledged with the check",
+                checked.updates.acknowledged,
+            ),
+            ("… of which were lost", checked.updates.lost),
+        ] {
+            self.evidence.tried(what, times);
+        }
+        self.shown.takeovers += figures.takeovers;
+        self.shown.late += figures.late;
+        self.shown.stops += ran.stops;
+        self.shown.kills += ran.kills;
+        self.shown.revokes += figures.revokes;
+        for broken in &checked.broken {
+            self.broken.insert(broken.rule);
+            self.evidence.broken(format!("{name}: {broken}"));
+        }
+        for broken in check_without_revisions(history) {
+            self.broken.insert(broken.rule);
+            self.evidence
+                .broken(format!("{name}: judged without revisions: {broken}"));
+        }
+        for (forgery, control) in FORGERIES.iter().zip(&mut self.forgeries) {
+            if let Some(forged) = forgery.of(history) {
+                let checked = check(&forged);
+                control.note(checked.first(forgery.rule));
+            }
+        }
+    }
+
+    fn judge_unfenced(&mut self, history: &History) {
+        let checked = check(history);
+        for (what, times) in [
+            ("runs without the check", 1),
+            (
+                "updates acknowledged without the check",
+                checked.updates.acknowledged,
+            ),
+            (
+                "… of which were lost without the check",
+                checked.updates.lost,
+            ),
+        ] {
+            self.evidence.tried(what, times);
+        }
+        self.unfenced_updates.acknowledged += checked.updates.acknowledged;
+        self.unfenced_updates.lost += checked.updates.lost;
+        for (rule, control) in UNFENCED_BREAKS.into_iter().zip(&mut self.unfenced) {
+            control.note(checked.first(rule));
+        }
+    }
+
+    fn conclude(mut self, place: Place) -> Evidence {
+        let evidence = &mut self.evidence;
+        if self.has_fenced {
+            for (what, times) in [
+                ("no owner was taken over from", self.shown.takeovers),
+                ("no late write was rejected", self.shown.late),
+                ("nobody was stopped", self.shown.stops),
+                ("nobody was killed", self.shown.kills),
+                ("nothing was revoked", self.shown.revokes),
+            ] {
+                if times == 0 {
+                    evidence.broken(format!("the runs show nothing: {what}"));
                 }
             }
-        };
-        evidence.control(&forgery.rule.to_string(), &planted, is_caught, &seen);
+            for rule in Rule::ALL {
+                if !self.broken.contains(&rule) {
+                    evidence.held(&rule.to_string());
+                }
+            }
+            for (forgery, control) in FORGERIES.iter().zip(&self.forgeries) {
+                let planted = format!("in the recorded histories: {}", forgery.what);
+                control.conclude(evidence, forgery.rule, &planted);
+            }
+        }
+        let Updates { acknowledged, lost } = self.unfenced_updates;
+        let planted = format!("{UNFENCED}: {lost} of {acknowledged} updates lost");
+        for (rule, control) in UNFENCED_BREAKS.into_iter().zip(&self.unfenced) {
+            control.conclude(evidence, rule, &planted);
+        }
+        for what in [
+            "how the kernel schedules the processes: a seed repeats the plan of the faults, not the schedule",
+            "loss of power and of what was not synced (verify/crash does that)",
+            "file systems other than the temporary directory's",
+        ] {
+            evidence.not_covered(what);
+        }
+        if !evidence.is_sound() {
+            let kept = place.keep();
+            evidence.broken(format!(
+                "the histories are kept; judge one again with: cargo run -p aster-processes -- check {}/RUN",
+                kept.display()
+            ));
+        }
+        self.evidence
     }
-}
-
-fn judge_unfenced(evidence: &mut Evidence, ran: &Ran, history: &History) {
-    let checked = check(history);
-    let updates = checked.updates;
-    evidence.tried(
-        "updates acknowledged without the check",
-        updates.acknowledged,
-    );
-    evidence.tried("… of which were lost", updates.lost);
-    for failure in &ran.failures {
-        evidence.broken(format!("without the check: {failure}"));
-    }
-    let lost = format!("{} of {} updates lost", updates.lost, updates.acknowledged);
-    evidence.control(
-        &Rule::NoLostUpdate.to_string(),
-        UNFENCED,
-        updates.lost > 0 && checked.breaks(Rule::NoLostUpdate),
-        &lost,
-    );
-    for rule in [
-        Rule::Linearizable,
-        Rule::NoWriteAfterItsEpoch,
-        Rule::EpochsGrow,
-    ] {
-        let found = checked.broken.iter().find(|broken| broken.rule == rule);
-        let seen = found.map_or("the history was accepted".to_owned(), |broken| {
-            first_line(&broken.what)
-        });
-        evidence.control(&rule.to_string(), UNFENCED, found.is_some(), &seen);
-    }
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Where the runs are.
@@ -238,13 +360,21 @@ impl Place {
         }
     }
 
-    fn part(&self, name: &str) -> io::Result<PathBuf> {
-        let path = match self {
+    /// A run's name, and that of its directory.
+    fn name(settings: &Settings) -> String {
+        let kind = match settings.is_fenced {
+            true => "fenced",
+            false => "unfenced",
+        };
+        format!("{kind}-{}", settings.seed)
+    }
+
+    fn of(&self, settings: &Settings) -> PathBuf {
+        let name = Self::name(settings);
+        match self {
             Place::Kept(path) => path.join(name),
             Place::Temporary(directory) => directory.path().join(name),
-        };
-        fs::create_dir(&path)?;
-        Ok(path)
+        }
     }
 
     fn keep(self) -> PathBuf {

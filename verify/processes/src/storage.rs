@@ -133,16 +133,18 @@ impl Storage {
 
     /// The user's counter.
     pub fn count(&self, resource: &str) -> Answer {
-        told(read_counter(&self.plain, resource).map(|counter| match counter {
-            None => Answer::Counted {
-                count: 0,
-                mark: None,
-            },
-            Some((count, mark)) => Answer::Counted {
-                count,
-                mark: Some(mark),
-            },
-        }))
+        told(
+            read_counter(&self.plain, resource).map(|counter| match counter {
+                None => Answer::Counted {
+                    count: 0,
+                    mark: None,
+                },
+                Some((count, mark)) => Answer::Counted {
+                    count,
+                    mark: Some(mark),
+                },
+            }),
+        )
     }
 
     /// The user's whole list.
@@ -240,11 +242,7 @@ fn append(tx: &Transaction<'_>, resource: &str, entry: Entry) -> rusqlite::Resul
     Ok(before)
 }
 
-fn append_plain(
-    plain: &mut Connection,
-    resource: &str,
-    entry: Entry,
-) -> rusqlite::Result<Answer> {
+fn append_plain(plain: &mut Connection, resource: &str, entry: Entry) -> rusqlite::Result<Answer> {
     let tx = plain.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let before = append(&tx, resource, entry)?;
     tx.commit()?;
@@ -327,11 +325,7 @@ fn of_text<E: std::error::Error + Send + Sync + 'static>(
     column: usize,
     error: E,
 ) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(
-        column,
-        rusqlite::types::Type::Text,
-        Box::new(error),
-    )
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
 }
 
 /// Epochs and revisions end at 2^63 - 1.

@@ -288,7 +288,12 @@ mod tests {
 
     #[test]
     fn one_after_the_other() {
-        let fine = [(1, 2, Write(1)), (3, 4, Read(1)), (5, 6, Write(2)), (7, 8, Read(2))];
+        let fine = [
+            (1, 2, Write(1)),
+            (3, 4, Read(1)),
+            (5, 6, Write(2)),
+            (7, 8, Read(2)),
+        ];
         assert_eq!(judge(&fine), Search::Linearizable);
         assert_eq!(judge(&[]), Search::Linearizable);
     }
@@ -304,9 +309,7 @@ mod tests {
 
     #[test]
     fn concurrent_operations_may_take_effect_in_any_order() {
-        let either = |value| {
-            judge(&[(1, 9, Write(1)), (2, 8, Write(2)), (10, 11, Read(value))])
-        };
+        let either = |value| judge(&[(1, 9, Write(1)), (2, 8, Write(2)), (10, 11, Read(value))]);
         assert_eq!(either(1), Search::Linearizable);
         assert_eq!(either(2), Search::Linearizable);
         assert!(matches!(either(0), Search::Impossible { .. }));
@@ -330,7 +333,12 @@ mod tests {
     #[test]
     fn what_has_no_answer_may_have_happened_late_or_never() {
         let read = |value| {
-            judge(&[(1, OPEN, Write(7)), (2, 3, Write(1)), (4, 5, Read(1)), (6, 7, Read(value))])
+            judge(&[
+                (1, OPEN, Write(7)),
+                (2, 3, Write(1)),
+                (4, 5, Read(1)),
+                (6, 7, Read(value)),
+            ])
         };
         assert_eq!(read(1), Search::Linearizable);
         assert_eq!(read(7), Search::Linearizable);

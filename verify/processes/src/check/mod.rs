@@ -131,10 +131,10 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Whether `rule` was found broken.
+    /// The first thing that breaks `rule`.
     #[must_use]
-    pub fn breaks(&self, rule: Rule) -> bool {
-        self.broken.iter().any(|broken| broken.rule == rule)
+    pub fn first(&self, rule: Rule) -> Option<&Broken> {
+        self.broken.iter().find(|broken| broken.rule == rule)
     }
 }
 

@@ -82,7 +82,9 @@ fn register(operations: &[&Operation], broken: &mut impl FnMut(Rule, String)) ->
             ),
         );
     }
-    let acknowledged = writes.values().map(|(operation, value)| (*operation, value.mark));
+    let acknowledged = writes
+        .values()
+        .map(|(operation, value)| (*operation, value.mark));
     lost("register", acknowledged, &there, broken)
 }
 
@@ -91,10 +93,7 @@ fn list(operations: &[&Operation], broken: &mut impl FnMut(Rule, String)) -> Upd
     let mut last = None;
     for operation in operations {
         match (&operation.call, &operation.answer) {
-            (
-                Call::Append { mark, position, .. },
-                answer,
-            ) => {
+            (Call::Append { mark, position, .. }, answer) => {
                 appends.insert(*mark, operation);
                 if let Some(Answer::Appended { before }) = answer
                     && before.checked_add(1) != Some(*position)
