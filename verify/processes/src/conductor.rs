@@ -97,12 +97,14 @@ pub struct Ran {
     pub started: u64,
     /// How many times one was stopped.
     pub stops: u64,
-    /// How many of these had a write on its way.
+    /// How many of these had their fence in hand and a write to send.
     pub stops_before_a_write: u64,
+    /// How many of these were just sending one.
+    pub stops_in_a_write: u64,
     /// How many were killed.
     pub kills: u64,
-    /// How many of these had a write on its way.
-    pub kills_before_a_write: u64,
+    /// How many of these were just sending a write.
+    pub kills_in_a_write: u64,
     /// Processes that ended by themselves or did not end, and resources that stayed taken.
     pub failures: Vec<String>,
 }
@@ -184,7 +186,7 @@ impl<'a> Conductor<'a> {
             };
             let waited = boot_time().saturating_sub(since);
             let is_due = boot_time() >= since;
-            let Some(at) = is_due.then(|| self.target(fault, spoke, waited)).flatten() else {
+            let Some(at) = is_due.then(|| self.target(fault, &spoke, waited)).flatten() else {
                 continue;
             };
             self.strike(fault, at)?;
@@ -235,28 +237,24 @@ impl<'a> Conductor<'a> {
         Ok(())
     }
 
-    /// Hears what is said, and who said just now that it has a write on its way.
-    fn listen(&mut self) -> Result<Option<usize>, RunError> {
+    /// Hears what is said, and answers who spoke just now.
+    fn listen(&mut self) -> Result<Vec<usize>, RunError> {
         let mut word = match self.words.recv_timeout(LISTENING_MAX) {
             Ok(word) => Some(word),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Err(RunError::Deaf),
         };
-        let mut writes = None;
+        let mut spoke = Vec::new();
         while let Some((number, said)) = word {
             if let Some(at) = self.position(number)
                 && let Some(process) = self.processes.get_mut(at)
             {
                 process.said = said;
-                writes = (said == Word::Writes).then_some(at).or(writes);
+                spoke.push(at);
             }
             word = self.words.try_recv().ok();
         }
-        Ok(writes.filter(|at| self.said(*at) == Some(Word::Writes)))
-    }
-
-    fn said(&self, at: usize) -> Option<Word> {
-        self.processes.get(at).map(|process| process.said)
+        Ok(spoke)
     }
 
     fn position(&self, number: u32) -> Option<usize> {
@@ -266,7 +264,7 @@ impl<'a> Conductor<'a> {
     }
 
     /// Whom the fault hits now; none: it waits.
-    fn target(&self, fault: Fault, writes: Option<usize>, waited: Duration) -> Option<usize> {
+    fn target(&self, fault: Fault, spoke: &[usize], waited: Duration) -> Option<usize> {
         if fault.kind == Kind::Stop && self.stopped.len() >= self.settings.stopped_max {
             return None;
         }
@@ -278,12 +276,15 @@ impl<'a> Conductor<'a> {
             let chosen = usize::try_from(fault.choice % count).ok()?;
             fitting.get(chosen).copied()
         };
+        let just_said = |word| {
+            spoke.iter().copied().find(|at| {
+                let process = self.processes.get(*at);
+                process.is_some_and(|process| !process.is_stopped && process.said == word)
+            })
+        };
         let aimed = match fault.aim {
-            Aim::WriteOnItsWay => writes.filter(|at| {
-                self.processes
-                    .get(*at)
-                    .is_some_and(|process| !process.is_stopped)
-            }),
+            Aim::BeforeAWrite => just_said(Word::WillWrite),
+            Aim::InAWrite => just_said(Word::Writes),
             Aim::Holder => among(&|process| !process.is_stopped && process.said != Word::Idles),
             Aim::Anyone => None,
         };
@@ -299,19 +300,21 @@ impl<'a> Conductor<'a> {
         let Some(process) = self.processes.get_mut(at) else {
             return Ok(());
         };
-        let writes = u64::from(process.said == Word::Writes);
+        let before = u64::from(process.said == Word::WillWrite);
+        let within = u64::from(process.said == Word::Writes);
         match fault.kind {
             Kind::Stop => {
                 process.stop()?;
                 self.ran.stops += 1;
-                self.ran.stops_before_a_write += writes;
+                self.ran.stops_before_a_write += before;
+                self.ran.stops_in_a_write += within;
                 let until = boot_time() + Duration::from_millis(self.settings.stop_ms);
                 self.stopped.push((process.number, until));
             }
             Kind::Kill => {
                 process.kill()?;
                 self.ran.kills += 1;
-                self.ran.kills_before_a_write += writes;
+                self.ran.kills_in_a_write += within;
                 let number = process.number;
                 self.processes.swap_remove(at);
                 self.stopped.retain(|(stopped, _)| *stopped != number);

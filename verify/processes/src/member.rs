@@ -90,17 +90,20 @@ pub(crate) enum Word {
     /// Holds a lease.
     Holds,
     /// Has its fence in hand and will send a write.
+    WillWrite,
+    /// Is sending it, and has no answer yet.
     Writes,
     /// Holds no lease.
     Idles,
 }
 
 impl Word {
-    pub(crate) const ALL: [Self; 3] = [Self::Holds, Self::Writes, Self::Idles];
+    pub(crate) const ALL: [Self; 4] = [Self::Holds, Self::WillWrite, Self::Writes, Self::Idles];
 
     pub(crate) fn text(self) -> &'static str {
         match self {
             Word::Holds => "holds",
+            Word::WillWrite => "will write",
             Word::Writes => "writes",
             Word::Idles => "idles",
         }
@@ -195,6 +198,7 @@ impl Member {
                     true => self.update_register(&lease, true).await?,
                     false => self.append(&lease, true).await?,
                 };
+                say(Word::Holds)?;
                 if !may_go_on {
                     break;
                 }
@@ -301,9 +305,9 @@ impl Member {
             return Ok(None);
         };
         if stands_still {
-            say(Word::Writes)?;
+            say(Word::WillWrite)?;
             self.pause(STANDSTILL_MS).await;
-            say(Word::Holds)?;
+            say(Word::Writes)?;
         }
         Ok(Some(fence))
     }

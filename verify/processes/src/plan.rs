@@ -9,9 +9,11 @@ const GAP_MS: (u64, u64) = (200, 1_100);
 /// How many of a hundred faults are stops; the others are kills.
 const STOPS_PERCENT: u64 = 60;
 /// How many of a hundred faults wait for a process that has a write on its way.
-const AIMED_AT_A_WRITE_PERCENT: u64 = 55;
+const AIMED_BEFORE_A_WRITE_PERCENT: u64 = 40;
+/// How many of a hundred faults wait for a process that is just sending one.
+const AIMED_AT_A_WRITE_PERCENT: u64 = 25;
 /// How many of a hundred faults hit a process that holds a lease, as far as one can know.
-const AIMED_AT_A_HOLDER_PERCENT: u64 = 20;
+const AIMED_AT_A_HOLDER_PERCENT: u64 = 15;
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +28,9 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aim {
     /// The next process that has taken its fence and has not yet sent its write.
-    WriteOnItsWay,
+    BeforeAWrite,
+    /// The next process that has just sent its write and has no answer yet.
+    InAWrite,
     /// A process that holds a lease.
     Holder,
     /// Any process that has the file open.
@@ -67,10 +71,20 @@ impl Iterator for Plan {
             true => Kind::Stop,
             false => Kind::Kill,
         };
-        let aim = match self.0.between(0, 99) {
-            drawn if drawn < AIMED_AT_A_WRITE_PERCENT => Aim::WriteOnItsWay,
-            drawn if drawn < AIMED_AT_A_WRITE_PERCENT + AIMED_AT_A_HOLDER_PERCENT => Aim::Holder,
-            _ => Aim::Anyone,
+        let mut left = self.0.between(0, 99);
+        let mut is_in = |percent: u64| {
+            let is_in = left < percent;
+            left = left.saturating_sub(percent);
+            is_in
+        };
+        let aim = if is_in(AIMED_BEFORE_A_WRITE_PERCENT) {
+            Aim::BeforeAWrite
+        } else if is_in(AIMED_AT_A_WRITE_PERCENT) {
+            Aim::InAWrite
+        } else if is_in(AIMED_AT_A_HOLDER_PERCENT) {
+            Aim::Holder
+        } else {
+            Aim::Anyone
         };
         Some(Fault {
             gap,
@@ -83,17 +97,22 @@ impl Iterator for Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Plan};
+    use super::{Aim, Fault, Kind, Plan};
 
     #[test]
     fn a_seed_has_one_plan_and_another_seed_has_another() {
         let plan = |seed| Plan::new(seed).take(100).collect::<Vec<_>>();
         assert_eq!(plan(7), plan(7));
         assert_ne!(plan(7), plan(8));
-        let stops = plan(7)
-            .iter()
-            .filter(|fault| fault.kind == Kind::Stop)
-            .count();
+        let count = |is_it: fn(&Fault) -> bool| plan(7).into_iter().filter(is_it).count();
+        let stops = count(|fault| fault.kind == Kind::Stop);
         assert!((40..80).contains(&stops), "{stops} of 100 are stops");
+        for aim in [Aim::BeforeAWrite, Aim::InAWrite, Aim::Holder, Aim::Anyone] {
+            let aimed = plan(7).into_iter().filter(|fault| fault.aim == aim).count();
+            assert!(
+                (5..60).contains(&aimed),
+                "{aimed} of 100 are aimed at {aim:?}"
+            );
+        }
     }
 }
