@@ -8,7 +8,7 @@
 //! | [`member`] | what one process does: an owner, an observer or an operator |
 //! | [`storage`] | the two ways to keep the data: under the fence rule, or as an ordinary lock lets it |
 //! | [`history`] | what each process writes down: each request before it is sent, each answer after it came |
-//! | [`check`] | the judgement, one rule a file; it knows the histories alone |
+//! | [`mod@check`] | the judgement, one rule a file; it knows the histories alone |
 //! | [`forge`] | recorded histories, broken on purpose: the checker has to notice |
 //! | [`proof`] | a run with the check, one without, the forgeries, and the evidence of it all |
 //!

@@ -2,9 +2,10 @@
 //! the resource itself put the writes, and by whom an epoch was granted to.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::Rule;
-use crate::history::{Answer, Call, Entry, Mark, Operation};
+use crate::history::{self, Answer, Call, Mark, Operation};
 
 pub(super) fn check(operations: &[&Operation], broken: &mut impl FnMut(Rule, String)) {
     no_write_after_its_epoch(operations, broken);
@@ -120,7 +121,8 @@ fn epochs_grow(operations: &[&Operation], broken: &mut impl FnMut(Rule, String))
                 }
             }
             Some(Answer::Listed(entries)) => {
-                let went_back = |pair: &(&Entry, &Entry)| pair.1.epoch < pair.0.epoch;
+                let went_back =
+                    |pair: &(&history::Entry, &history::Entry)| pair.1.epoch < pair.0.epoch;
                 let pairs = entries.iter().zip(entries.iter().skip(1));
                 for (before, after) in pairs.filter(went_back) {
                     broken(
@@ -138,13 +140,20 @@ fn epochs_grow(operations: &[&Operation], broken: &mut impl FnMut(Rule, String))
 fn holders(operations: &[&Operation], broken: &mut impl FnMut(Rule, String)) {
     let mut granted: HashMap<u64, &Operation> = HashMap::new();
     for operation in operations {
-        if let Some(Answer::Granted { epoch }) = operation.answer
-            && let Some(first) = granted.insert(epoch, operation)
-        {
-            broken(
-                Rule::OneHolderOfAnEpoch,
-                format!("epoch {epoch} was granted twice: {first}, and {operation}"),
-            );
+        let Some(Answer::Granted { epoch }) = operation.answer else {
+            continue;
+        };
+        match granted.entry(epoch) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(operation);
+            }
+            Entry::Occupied(first) => {
+                let first = first.get();
+                broken(
+                    Rule::OneHolderOfAnEpoch,
+                    format!("epoch {epoch} was granted twice: {first}, and {operation}"),
+                );
+            }
         }
     }
     for operation in operations {

@@ -3,6 +3,7 @@
 //! A write under an epoch is accepted only while that epoch is held by its writer, so an order of all
 //! operations can exist only if no write of an ended owner was accepted.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::Rule;
@@ -51,6 +52,13 @@ pub enum Step {
     },
     /// The ownership at this epoch ended by this operation.
     End {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The ownership at this epoch ended by this operation, and nobody ever heard of its beginning:
+    /// whoever was granted it was killed, or its turn in the queue was over before it heard of it. So
+    /// nobody can have written under it.
+    EndOfUnseen {
         /// The epoch.
         epoch: u64,
     },
@@ -106,6 +114,11 @@ impl Model for Leased {
                 ..*state
             },
             Step::End { epoch } if state.epoch == epoch && state.holder.is_some() => state.ended(),
+            Step::EndOfUnseen { epoch } if epoch > state.epoch => State {
+                epoch,
+                holder: None,
+                ..*state
+            },
             Step::Over { epoch } if state.epoch == epoch => state.ended(),
             Step::Over { epoch } if state.epoch > epoch => *state,
             Step::Write {
@@ -178,9 +191,16 @@ pub(super) fn check(
     revisions: Revisions,
     broken: &mut impl FnMut(Rule, String),
 ) {
+    let granted: HashSet<u64> = operations
+        .iter()
+        .filter_map(|operation| match operation.answer {
+            Some(Answer::Granted { epoch }) => Some(epoch),
+            _ => None,
+        })
+        .collect();
     let (intervals, whose): (Vec<_>, Vec<_>) = operations
         .iter()
-        .filter_map(|operation| Some((interval(operation)?, *operation)))
+        .filter_map(|operation| Some((interval(operation, &granted)?, *operation)))
         .unzip();
     match search(&Leased { revisions }, &intervals) {
         Search::Linearizable => {}
@@ -206,7 +226,7 @@ pub(super) fn check(
 
 /// What an operation was for the object; `None` if it changed and showed nothing. What is unknown and
 /// could only end an ownership is left out: that only forbids, and needs not have happened.
-fn interval(operation: &Operation) -> Option<Interval<Step>> {
+fn interval(operation: &Operation, granted: &HashSet<u64>) -> Option<Interval<Step>> {
     let holder = operation.process;
     let answer = operation.answer.as_ref();
     let step = match (&operation.call, answer) {
@@ -216,7 +236,10 @@ fn interval(operation: &Operation) -> Option<Interval<Step>> {
         },
         (Call::Release { epoch }, Some(Answer::Released)) => Step::End { epoch: *epoch },
         (Call::Release { epoch }, Some(Answer::AlreadyEnded)) => Step::Over { epoch: *epoch },
-        (Call::Revoke, Some(Answer::Revoked { epoch })) => Step::End { epoch: *epoch },
+        (Call::Revoke, Some(Answer::Revoked { epoch })) => match granted.contains(epoch) {
+            true => Step::End { epoch: *epoch },
+            false => Step::EndOfUnseen { epoch: *epoch },
+        },
         (
             Call::Write {
                 epoch,
