@@ -145,6 +145,14 @@ pub enum LeaseError {
     /// The value of a release was refused, and with it the release.
     #[error(transparent)]
     Register(RegisterError),
+    /// A release with a value had no answer at first, and when it was asked for again ownership had moved
+    /// on: by this very release, or in another way. The value may have been written, and may have been
+    /// replaced since; the lease is over.
+    #[error(
+        "the release had no answer, and ownership has moved on since: read the register to see whether \
+         the value was written"
+    )]
+    Unsettled,
     /// Guarded work blocks its thread and has not come back to its guard, so the resource was not
     /// released under it. The fence has ended; the resource is free one ttl after the last renewal, or
     /// by another release once the work is done.
@@ -174,6 +182,7 @@ impl LeaseError {
             LeaseError::Denied { .. } => ErrorKind::Stop,
             LeaseError::Ended(ended) => ended.kind(),
             LeaseError::Register(error) => error.kind(),
+            LeaseError::Unsettled => ErrorKind::Stop,
             LeaseError::StillWorking { .. } => ErrorKind::Retry,
             LeaseError::Entropy(_) => ErrorKind::Report,
             LeaseError::NoRuntime => ErrorKind::FixCall,

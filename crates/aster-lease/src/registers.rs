@@ -109,7 +109,9 @@ pub trait Registers: Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`compare_and_set_with_id`](Self::compare_and_set_with_id): after a rejection or a conflict
-    /// neither half has happened. [`SerializerError::Unsupported`] unless the store implements it.
+    /// this call has done neither half. An earlier call under the same id that had no answer may have
+    /// done both, and others may have written since. [`SerializerError::Unsupported`] unless the store
+    /// implements it.
     async fn release_with_value(
         &self,
         fence: &Fence,

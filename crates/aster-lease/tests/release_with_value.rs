@@ -150,6 +150,32 @@ async fn the_same_call_again_is_recognized() {
     assert_eq!((value.value_revision, value.epoch), (1, 1));
 }
 
+/// The first attempt was carried out, its answer was lost, and before the second one others took over and
+/// wrote: the store knows the last write only. Its rejection must not be told as "nothing was written".
+#[tokio::test(start_paused = true)]
+async fn a_rejection_after_a_lost_answer_says_nothing_about_the_first_attempt() {
+    let store = Arc::new(MemorySerializer::new());
+    let lease = granted(&store, "a").await;
+    let shelf = Shelf::over(&store, [Fault::ReplyLost]);
+    let call = || lease.release_with_value(shelf.clone(), "a", ANY, b"mine".to_vec());
+    let mut release = pin!(call());
+    assert!(poll_once(release.as_mut()).is_pending());
+    let value = store.read(RESOURCE).await.unwrap().unwrap();
+    assert_eq!(value.value, b"mine", "it was written");
+
+    let next = granted(&store, "b").await;
+    let fence = next.fence().unwrap();
+    let other = store.compare_and_set(&fence, "b", ANY, b"theirs".to_vec());
+    assert_eq!(other.await.unwrap(), 2);
+    for attempt in [release.await, call().await] {
+        let error = attempt.unwrap_err();
+        assert!(matches!(error, LeaseError::Unsettled), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Stop);
+    }
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::AlreadyEnded);
+    assert!(next.fence().is_some(), "the next owner is left alone");
+}
+
 /// The first call gave up although its write was carried out; whoever repeats it with another value is
 /// not told that this other value was written.
 #[tokio::test(start_paused = true)]

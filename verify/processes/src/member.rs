@@ -468,6 +468,9 @@ fn lease_failed(error: &LeaseError) -> Answer {
             message: ended.to_string(),
         },
         LeaseError::Serializer(error) => failed(error),
+        LeaseError::Unsettled => Answer::Unknown {
+            message: error.to_string(),
+        },
         error => unexpected(error),
     }
 }

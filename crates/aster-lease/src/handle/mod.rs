@@ -259,8 +259,9 @@ impl LeaseHandle {
     /// Neither half has happened after [`LeaseError::Register`] (the fence was refused, or another value
     /// is there than expected), [`LeaseError::Ended`] (the lease was lost or dropped before) and
     /// [`LeaseError::StillWorking`]. After an error of kind [`Retry`](aster_core::ErrorKind::Retry) from
-    /// the store both may have happened; call again. After any failure a plain release still gives the
-    /// lease up.
+    /// the store both may have happened; call again. [`LeaseError::Unsettled`] says that it can no longer
+    /// be told: an attempt had no answer, and ownership has moved on since. After any failure a plain
+    /// release still gives the lease up.
     pub fn release_with_value<R, W>(
         &self,
         registers: Arc<R>,

@@ -1,11 +1,11 @@
 //! Giving a lease up.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aster_core::{
     DenyReason, ErrorKind, ExpectedRevision, FenceRejection, LeaseOp, RegisterWrite,
-    TransitionOutcome, retry_outcome,
+    TransitionOutcome, WriteId, retry_outcome,
 };
 
 use super::attempt::{Backoff, within};
@@ -37,6 +37,8 @@ pub enum ReleaseOutcome {
 pub(super) struct LastWrite {
     writer: String,
     write: RegisterWrite,
+    /// An attempt had no definite answer, so it may have been carried out.
+    is_open: bool,
 }
 
 /// Frees the row, with retries, in bounded time.
@@ -122,13 +124,19 @@ where
             }
             Some(Err(RegisterError::Store(error))) if error.kind() == ErrorKind::Retry => error,
             Some(Err(error)) => {
-                if let RegisterError::Rejected(FenceRejection::StaleEpoch { .. }) = error {
-                    shared.set_epoch_over();
-                }
-                return Err(error.into());
+                let RegisterError::Rejected(FenceRejection::StaleEpoch { .. }) = error else {
+                    return Err(error.into());
+                };
+                shared.set_epoch_over();
+                // An attempt that was carried out has ended the epoch itself.
+                return Err(match is_open(&shared, write.write_id) {
+                    true => LeaseError::Unsettled,
+                    false => error.into(),
+                });
             }
             None => SerializerError::Timeout { after: limit },
         };
+        set_open(&shared, write.write_id);
         if !attempts.pause().await {
             return Err(failure.into());
         }
@@ -142,10 +150,7 @@ fn remembered(
     expected: ExpectedRevision,
     value: Vec<u8>,
 ) -> Result<RegisterWrite, LeaseError> {
-    let mut last = shared
-        .last_write
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut last = last_write(shared);
     if let Some(last) = last.as_deref()
         && last.writer == writer
         && last.write.expected == expected
@@ -161,8 +166,29 @@ fn remembered(
     *last = Some(Box::new(LastWrite {
         writer: writer.to_owned(),
         write: write.clone(),
+        is_open: false,
     }));
     Ok(write)
+}
+
+fn is_open(shared: &Shared, write_id: WriteId) -> bool {
+    let last = last_write(shared);
+    last.as_deref()
+        .is_some_and(|last| last.is_open && last.write.write_id == write_id)
+}
+
+fn set_open(shared: &Shared, write_id: WriteId) {
+    let mut last = last_write(shared);
+    if let Some(last) = last.as_deref_mut()
+        && last.write.write_id == write_id
+    {
+        last.is_open = true;
+    }
+}
+
+fn last_write(shared: &Shared) -> MutexGuard<'_, Option<Box<LastWrite>>> {
+    let last = shared.last_write.lock();
+    last.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The time that a release may take, and how it is spent.
