@@ -384,6 +384,7 @@ impl<'a> Conductor<'a> {
                 }
                 member.read(resource).await?;
                 member.list(resource)?;
+                member.trail(resource).await?;
             }
             Ok(match still_taken.is_empty() {
                 true => Ok(()),

@@ -2,8 +2,10 @@
 //!
 //! Each forgery changes as little as it can and breaks one rule; the checker must name that rule.
 
+use aster_lease::AuditEvent;
+
 use crate::check::Rule;
-use crate::history::{Answer, CONDUCTOR, Call, History, Mark, Operation};
+use crate::history::{Answer, CONDUCTOR, Call, History, Mark, Operation, Told};
 
 /// A process that is in no history.
 const NOBODY: u32 = u32::MAX;
@@ -30,7 +32,7 @@ impl Forgery {
 }
 
 /// All of them.
-pub const FORGERIES: [Forgery; 10] = [
+pub const FORGERIES: [Forgery; 11] = [
     Forgery {
         what: "a read that finds the value before the present one",
         rule: Rule::Linearizable,
@@ -75,6 +77,11 @@ pub const FORGERIES: [Forgery; 10] = [
         what: "a register that is back at an earlier value in the end",
         rule: Rule::NoLostUpdate,
         forge: older_end,
+    },
+    Forgery {
+        what: "a grant that is missing from the audit trail",
+        rule: Rule::TheTrailAgrees,
+        forge: missing_grant,
     },
     Forgery {
         what: "an error that no caller may hear",
@@ -224,6 +231,22 @@ fn missing_entry(history: &mut History) -> Option<()> {
                 for (position, entry) in (1..).zip(entries) {
                     entry.position = position;
                 }
+                Some(())
+            }
+            _ => None,
+        })
+}
+
+fn missing_grant(history: &mut History) -> Option<()> {
+    history
+        .operations
+        .iter_mut()
+        .find_map(|operation| match &mut operation.answer {
+            Some(Answer::Trail(trail)) if operation.process == CONDUCTOR => {
+                let is_grant =
+                    |told: &Told| matches!(told.event, AuditEvent::Granted | AuditEvent::TakenOver);
+                let last = trail.iter().rposition(is_grant)?;
+                trail.remove(last);
                 Some(())
             }
             _ => None,

@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use aster_lease::AuditEvent;
 use aster_lease::clock::boot_time;
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,8 @@ pub enum Call {
     },
     /// The user's whole list.
     List,
+    /// The store's own record of who owned the resource when.
+    Trail,
 }
 
 /// What a register holds.
@@ -139,6 +142,17 @@ pub struct Entry {
     pub mark: Mark,
     /// The epoch under which it was written.
     pub epoch: u64,
+}
+
+/// One change of ownership, as the store's audit trail tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// What happened.
+    pub event: AuditEvent,
+    /// The epoch that began or ended by it.
+    pub epoch: u64,
+    /// Whose epoch that was; none if the holder was no process of ours.
+    pub process: Option<u32>,
 }
 
 /// What was answered.
@@ -187,6 +201,8 @@ pub enum Answer {
     },
     /// The whole list, in the order of its positions.
     Listed(Vec<Entry>),
+    /// All of the record, the oldest first.
+    Trail(Vec<Told>),
     /// The fence was refused: ownership has moved on from `carried` to `current`.
     Stale {
         /// The epoch in the fence.

@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, ExpectedRevision, Fence, LeaseError, LeaseHandle, LeaseOptions, ReleaseOutcome,
+    AUDIT_PAGE_MAX, AcquireOutcome, AuditEvent, AuditLog as _, AuditQuery, AuditRecord,
+    ExpectedRevision, Fence, LeaseError, LeaseHandle, LeaseOptions, ReleaseOutcome, ResourceName,
     RevokeOutcome, revoke, revoke_with_hold_off,
 };
 use aster_sqlite::{OpenError, SqliteSerializer, rusqlite};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Answer, Call, HistoryError, Mark, Recorder, Value};
+use crate::history::{Answer, Call, HistoryError, Mark, Recorder, Told, Value};
 use crate::random::Random;
 use crate::storage::{Storage, failed, refused, unexpected};
 
@@ -29,13 +30,20 @@ const PAUSE_MS: (u64, u64) = (5, 150);
 /// How long an owner stands still between taking its fence and sending its write.
 const STANDSTILL_MS: (u64, u64) = (5, 90);
 /// How many updates an owner makes before it steps down.
-const UPDATES: (u64, u64) = (1, 16);
+const UPDATES: (u64, u64) = (1, 12);
+/// How many of a hundred owners stay for as many updates as this, for longer than a ttl: their lease has
+/// to be renewed.
+const STAYS_PERCENT: u64 = 15;
+const UPDATES_OF_A_STAY: (u64, u64) = (40, 70);
 /// How long an observer pauses between two reads.
 const LOOK_MS: (u64, u64) = (2, 30);
 /// How long an operator pauses between two revokes.
 const REVOKE_MS: (u64, u64) = (800, 2_500);
 /// How long a revoked holder is kept out, where it is.
 const HOLD_OFF_MS: (u64, u64) = (200, 1_500);
+
+/// What stands before a process's number in its identity.
+const IDENTITY: &str = "process-";
 
 /// What a process is there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +163,7 @@ impl Member {
     pub(crate) fn join(orders: &Orders, is_over: Arc<AtomicBool>) -> Result<Self, MemberError> {
         let store = SqliteSerializer::open(Orders::database(&orders.directory))?;
         Ok(Self {
-            identity: format!("process-{}", orders.number),
+            identity: format!("{IDENTITY}{}", orders.number),
             number: orders.number,
             resources: orders.resources.clone(),
             ttl: Duration::from_millis(orders.ttl_ms),
@@ -191,7 +199,11 @@ impl Member {
         };
         if let Some(lease) = self.acquire(resource, wait).await? {
             say(Word::Holds)?;
-            let updates = self.random.between(UPDATES.0, UPDATES.1);
+            let (low, high) = match self.random.percent(STAYS_PERCENT) {
+                true => UPDATES_OF_A_STAY,
+                false => UPDATES,
+            };
+            let updates = self.random.between(low, high);
             let mut may_go_on = true;
             for _ in 0..updates {
                 may_go_on = match self.random.percent(55) {
@@ -431,6 +443,26 @@ impl Member {
         Ok(())
     }
 
+    /// Reads the store's own record of who owned the resource, and writes it down.
+    pub(crate) async fn trail(&mut self, resource: &str) -> Result<(), MemberError> {
+        let id = self.recorder.begin(resource, Call::Trail)?;
+        let query = AuditQuery {
+            resource: ResourceName::new(resource).ok(),
+            ..AuditQuery::default()
+        };
+        let answer = match self.store.audit(query).await {
+            Ok(records) if records.len() < AUDIT_PAGE_MAX => {
+                Answer::Trail(records.iter().filter_map(told).collect())
+            }
+            Ok(_) => Answer::Unexpected {
+                message: "the audit trail is longer than what is read of it".to_owned(),
+            },
+            Err(error) => failed(&error),
+        };
+        self.recorder.end(id, answer)?;
+        Ok(())
+    }
+
     /// What is to be written, given what is there; none if that cannot be read now.
     async fn next_value(&mut self, resource: &str) -> Result<Option<Value>, MemberError> {
         let Answer::Read(found) = self.read(resource).await? else {
@@ -458,6 +490,23 @@ impl Member {
     async fn pause(&mut self, range: (u64, u64)) {
         tokio::time::sleep(self.drawn(range)).await;
     }
+}
+
+/// What a record of the audit trail says about ownership.
+fn told(record: &AuditRecord) -> Option<Told> {
+    let epoch = match record.event {
+        AuditEvent::Granted | AuditEvent::TakenOver => Some(record.epoch_current),
+        AuditEvent::Released | AuditEvent::Revoked | AuditEvent::Cancelled => record.epoch_carried,
+        _ => None,
+    };
+    let holder = record.holder.as_deref();
+    Some(Told {
+        event: record.event,
+        epoch: epoch?,
+        process: holder
+            .and_then(|holder| holder.strip_prefix(IDENTITY))
+            .and_then(|number| number.parse().ok()),
+    })
 }
 
 /// What a holder's failed operation is to the history.

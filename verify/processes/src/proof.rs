@@ -184,6 +184,7 @@ struct Shown {
     stops: u64,
     kills: u64,
     revokes: u64,
+    long_uses: u64,
 }
 
 impl Proof {
@@ -214,17 +215,18 @@ impl Proof {
             self.evidence.broken(format!("{name}: {failure}"));
         }
         match settings.is_fenced {
-            true => self.judge_fenced(&name, ran, history),
+            true => self.judge_fenced(settings, ran, history),
             false => self.judge_unfenced(history),
         }
     }
 
-    fn judge_fenced(&mut self, name: &str, ran: &Ran, history: &History) {
+    fn judge_fenced(&mut self, settings: &Settings, ran: &Ran, history: &History) {
+        let name = Place::name(settings);
         let checked = check(history);
         let figures = checked.figures;
         for (what, times) in [
-            ("runs with the check", 1),
             ("operations answered", figures.answered),
+            ("runs with the check", 1),
             ("operations whose end nobody knows", figures.unknown),
             ("processes started", ran.started),
             ("times that a process was stopped for 5 s", ran.stops),
@@ -237,6 +239,10 @@ impl Proof {
             ("… in the middle of a write", ran.kills_in_a_write),
             ("leases granted", figures.grants),
             ("… by taking over from a silent owner", figures.takeovers),
+            (
+                "… written under for longer than their ttl",
+                checked.long_uses(settings.ttl_ms),
+            ),
             ("leases revoked", figures.revokes),
             ("protected writes accepted", figures.accepted),
             (
@@ -257,6 +263,7 @@ impl Proof {
         self.shown.late += figures.late;
         self.shown.stops += ran.stops;
         self.shown.kills += ran.kills;
+        self.shown.long_uses += checked.long_uses(settings.ttl_ms);
         self.shown.revokes += figures.revokes;
         for broken in &checked.broken {
             self.broken.insert(broken.rule);
@@ -306,6 +313,7 @@ impl Proof {
                 ("nobody was stopped", self.shown.stops),
                 ("nobody was killed", self.shown.kills),
                 ("nothing was revoked", self.shown.revokes),
+                ("no lease had to be renewed", self.shown.long_uses),
             ] {
                 if times == 0 {
                     evidence.broken(format!("the runs show nothing: {what}"));

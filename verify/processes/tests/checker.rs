@@ -5,10 +5,11 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use aster_lease::AuditEvent;
 use aster_processes::check::{Rule, check_without_revisions};
 use aster_processes::history::{Answer, CONDUCTOR, Call, Recorder};
 use aster_processes::{History, check};
-use support::{RESOURCE, Story, append, mark, value, write};
+use support::{RESOURCE, Story, append, mark, told, value, write};
 
 /// The rules that `story` breaks.
 fn rules(story: Story) -> BTreeSet<Rule> {
@@ -236,7 +237,11 @@ fn an_epoch_that_is_granted_twice_is_found() {
     let story = takeover().acquire(3, 2);
     breaks(
         end_of_takeover(story),
-        &[Rule::Linearizable, Rule::OneHolderOfAnEpoch],
+        &[
+            Rule::Linearizable,
+            Rule::OneHolderOfAnEpoch,
+            Rule::TheTrailAgrees,
+        ],
     );
 }
 
@@ -300,6 +305,34 @@ fn what_nobody_answered_fills_a_gap() {
         end(unexplained, &[(mark(1, 2), 1)]),
         &[Rule::Linearizable, Rule::NoLostUpdate],
     );
+}
+
+#[test]
+fn what_was_heard_and_is_not_in_the_audit_trail_is_found() {
+    use AuditEvent::{Granted, Released, Revoked, TakenOver};
+    let end = |story: Story, trail: &[_]| {
+        end_of_takeover(story).then(CONDUCTOR, Call::Trail, Answer::Trail(trail.to_vec()))
+    };
+    let (first, second) = (told(Granted, 1, 1), told(TakenOver, 2, 2));
+    accepts(end(takeover(), &[first, second]));
+    // Whatever else the store tells of.
+    accepts(end(
+        takeover(),
+        &[first, second, told(Revoked, 2, 2), told(Granted, 4, 8)],
+    ));
+    for trail in [
+        &[second][..],
+        &[first],
+        &[second, first],
+        &[first, told(TakenOver, 2, 3)],
+        &[first, told(Granted, 2, 2)],
+        &[first, told(Released, 2, 1), second],
+    ] {
+        breaks(end(takeover(), trail), &[Rule::TheTrailAgrees]);
+    }
+    for ended in [takeover().release(2, 2), takeover().revoke(9, 2)] {
+        breaks(end(ended, &[first, second]), &[Rule::TheTrailAgrees]);
+    }
 }
 
 #[test]

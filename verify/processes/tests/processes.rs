@@ -54,8 +54,11 @@ fn with_the_check_no_update_is_lost_and_without_it_some_are() {
     let unfenced = format!("unfenced-{}", order.seed + 3);
     let kept = directory.path().join(unfenced);
     assert!(check_again(&kept).unwrap().1.updates.lost > 0);
-    let status = Command::new(PROGRAM).arg("check").arg(&kept).status();
-    assert_eq!(status.unwrap().code(), Some(1));
+    let output = Command::new(PROGRAM).arg("check").arg(&kept).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("BROKEN no acknowledged update is lost"));
 }
 
 /// Whatever happens to the conductor: a process that stands still goes with it too.
@@ -145,13 +148,13 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn the_evidence_is_written_where_it_is_wanted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("processes.json");
-    let status = Command::new(PROGRAM)
+    let output = Command::new(PROGRAM)
         .args(["--seconds", "20", "--unfenced", "--evidence"])
         .arg(&path)
-        .status()
+        .output()
         .unwrap();
     let evidence = Evidence::read(&path).unwrap();
     assert_eq!(evidence.part, "processes");
-    assert_eq!(status.success(), evidence.is_sound(), "{evidence}");
+    assert_eq!(output.status.success(), evidence.is_sound(), "{evidence}");
     assert!(!evidence.seeds.is_empty() && evidence.seconds >= 15);
 }

@@ -7,12 +7,14 @@
 //! | `leased.rs` | that object: a row, its register and the user's counter in one |
 //! | `fences.rs` | the fence rule, directly, without any search |
 //! | `updates.rs` | that no acknowledged update is lost |
+//! | `trail.rs` | that the store's own record of ownership agrees with what was heard |
 //! | `answers.rs` | that callers hear only what they may hear |
 
 mod answers;
 mod fences;
 mod leased;
 mod linearizable;
+mod trail;
 mod updates;
 
 use std::collections::BTreeMap;
@@ -39,19 +41,22 @@ pub enum Rule {
     OneHolderOfAnEpoch,
     /// `updates.rs`.
     NoLostUpdate,
+    /// `trail.rs`.
+    TheTrailAgrees,
     /// `answers.rs`.
     Answers,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Linearizable,
         Self::NoWriteAfterItsEpoch,
         Self::EpochsGrow,
         Self::TheWriterIsTheHolder,
         Self::OneHolderOfAnEpoch,
         Self::NoLostUpdate,
+        Self::TheTrailAgrees,
         Self::Answers,
     ];
 }
@@ -74,6 +79,9 @@ impl fmt::Display for Rule {
             }
             Rule::OneHolderOfAnEpoch => "an epoch is granted once",
             Rule::NoLostUpdate => "no acknowledged update is lost",
+            Rule::TheTrailAgrees => {
+                "the audit trail tells of one owner after the other, and of all that was heard"
+            }
             Rule::Answers => {
                 "callers hear grants, denials, stale fences and errors to retry, and nothing else"
             }
@@ -105,7 +113,7 @@ pub struct Figures {
     pub unknown: u64,
     /// Leases granted.
     pub grants: u64,
-    /// Grants that ended another one, which had not been released or revoked.
+    /// Times that an owner was taken over from, by the store's own record.
     pub takeovers: u64,
     /// Leases that an operator took away.
     pub revokes: u64,
@@ -128,9 +136,19 @@ pub struct Checked {
     pub updates: Updates,
     /// What did not hold.
     pub broken: Vec<Broken>,
+    /// For each lease under which something was written: how long after its grant the last of it began,
+    /// in nanoseconds.
+    pub uses_ns: Vec<u64>,
 }
 
 impl Checked {
+    /// How many leases were written under for longer than `ttl_ms`, so that they had been renewed.
+    #[must_use]
+    pub fn long_uses(&self, ttl_ms: u64) -> u64 {
+        let is_long = |use_ns: &&u64| **use_ns / NS_PER_MS > ttl_ms;
+        self.uses_ns.iter().filter(is_long).count() as u64
+    }
+
     /// The first thing that breaks `rule`.
     #[must_use]
     pub fn first(&self, rule: Rule) -> Option<&Broken> {
@@ -144,6 +162,7 @@ pub fn check(history: &History) -> Checked {
     let mut checked = Checked::default();
     for (resource, operations) in by_resource(history) {
         checked.figures.count(&operations);
+        checked.uses_ns.extend(uses_ns(&operations));
         let mut broken = |rule, what: String| {
             checked.broken.push(Broken {
                 rule,
@@ -153,10 +172,31 @@ pub fn check(history: &History) -> Checked {
         answers::check(&operations, &mut broken);
         fences::check(&operations, &mut broken);
         leased::check(&operations, Revisions::Count, &mut broken);
+        checked.figures.takeovers += trail::check(&operations, &mut broken);
         let updates = updates::check(&operations, &mut broken);
         checked.updates.add(updates);
     }
     checked
+}
+
+fn uses_ns(operations: &[&Operation]) -> impl Iterator<Item = u64> {
+    let mut last_write: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut granted: BTreeMap<u64, u64> = BTreeMap::new();
+    for operation in operations {
+        if let Some(epoch) = operation.accepted_epoch() {
+            last_write.insert(epoch, operation.began_ns);
+        }
+        if let (Some(Answer::Granted { epoch }), Some(ended_ns)) =
+            (&operation.answer, operation.ended_ns)
+        {
+            granted.insert(*epoch, ended_ns);
+        }
+    }
+    last_write.into_iter().filter_map(move |(epoch, began_ns)| {
+        granted
+            .get(&epoch)
+            .map(|granted_ns| began_ns.saturating_sub(*granted_ns))
+    })
 }
 
 /// Judges by the search alone, and leaves the revisions out of it: what a read must return follows from
@@ -210,7 +250,6 @@ impl Operation {
 
 impl Figures {
     fn count(&mut self, operations: &[&Operation]) {
-        let mut epochs = Vec::new();
         for operation in operations {
             match operation.is_unknown() {
                 true => self.unknown += 1,
@@ -218,24 +257,16 @@ impl Figures {
             }
             self.accepted += u64::from(operation.accepted_epoch().is_some());
             match (&operation.call, &operation.answer) {
-                (_, Some(Answer::Granted { epoch })) => epochs.push(*epoch),
+                (_, Some(Answer::Granted { .. })) => self.grants += 1,
                 (_, Some(Answer::Revoked { .. })) => self.revokes += 1,
                 (_, Some(Answer::Stale { .. })) => self.late += 1,
                 (Call::Write { releases: true, .. }, Some(Answer::Written { .. })) => {
                     self.releases_with_a_value += 1;
                 }
-                (Call::Read | Call::Count | Call::List, Some(_)) => self.reads += 1,
+                (Call::Read | Call::Count | Call::List | Call::Trail, Some(_)) => self.reads += 1,
                 _ => {}
             }
         }
-        epochs.sort_unstable();
-        self.grants += epochs.len() as u64;
-        // Every end of an ownership takes an epoch of its own; a takeover does not.
-        let takeovers = epochs
-            .iter()
-            .zip(epochs.iter().skip(1))
-            .filter(|(before, after)| before.checked_add(1) == Some(**after));
-        self.takeovers += takeovers.count() as u64;
     }
 }
 
@@ -264,6 +295,7 @@ impl fmt::Display for Operation {
             Call::Read => write!(formatter, "read")?,
             Call::Count => write!(formatter, "count")?,
             Call::List => write!(formatter, "list")?,
+            Call::Trail => write!(formatter, "read the audit trail")?,
         }
         write!(formatter, " [{} to ", seconds(self.began_ns))?;
         match self.ended_ns {
@@ -273,6 +305,9 @@ impl fmt::Display for Operation {
         match &self.answer {
             Some(Answer::Listed(entries)) => {
                 write!(formatter, " answered {} entries", entries.len())
+            }
+            Some(Answer::Trail(trail)) => {
+                write!(formatter, " answered {} changes", trail.len())
             }
             Some(Answer::Read(Some(found))) => write!(
                 formatter,
@@ -286,3 +321,4 @@ impl fmt::Display for Operation {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_MS: u64 = 1_000_000;

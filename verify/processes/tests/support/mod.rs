@@ -1,9 +1,14 @@
 //! Histories by hand. Time is a number of nanoseconds; each operation takes from one to the next.
 
+use aster_lease::AuditEvent;
 use aster_processes::History;
-use aster_processes::history::{Answer, CONDUCTOR, Call, Entry, Found, Mark, Operation, Value};
+use aster_processes::history::{
+    Answer, CONDUCTOR, Call, Entry, Found, Mark, Operation, Told, Value,
+};
 
 pub(crate) const RESOURCE: &str = "catalog/current";
+/// Whose grants nobody heard of.
+const UNHEARD: u32 = 99;
 
 pub(crate) fn mark(process: u32, number: u32) -> Mark {
     Mark { process, number }
@@ -116,9 +121,68 @@ impl Story {
         self.then(CONDUCTOR, Call::List, Answer::Listed(entries))
     }
 
+    /// With the audit trail of a store that tells of what the processes heard, if none was given.
     pub(crate) fn history(mut self) -> History {
         self.history.sort();
-        self.history
+        let is_trail = |operation: &Operation| operation.call == Call::Trail;
+        if self.history.operations.iter().any(is_trail) {
+            return self.history;
+        }
+        let mut trail = Trail::default();
+        for operation in &self.history.operations {
+            trail.tell(operation);
+        }
+        let told = Answer::Trail(trail.told);
+        self.then(CONDUCTOR, Call::Trail, told).history
+    }
+}
+
+/// Who owned the resource.
+#[derive(Default)]
+struct Trail {
+    told: Vec<Told>,
+    owner: Option<(u64, u32)>,
+}
+
+impl Trail {
+    fn tell(&mut self, operation: &Operation) {
+        match (&operation.call, &operation.answer) {
+            (_, Some(Answer::Granted { epoch })) => self.begin(*epoch, operation.process),
+            (_, Some(Answer::Revoked { epoch })) => {
+                if self.owner.is_none_or(|(owned, _)| owned < *epoch) {
+                    self.begin(*epoch, UNHEARD);
+                }
+                self.end(AuditEvent::Revoked);
+            }
+            (Call::Release { .. }, Some(Answer::Released))
+            | (Call::Write { releases: true, .. }, Some(Answer::Written { .. })) => {
+                self.end(AuditEvent::Released);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, epoch: u64, process: u32) {
+        let event = match self.owner {
+            None => AuditEvent::Granted,
+            Some(_) => AuditEvent::TakenOver,
+        };
+        self.owner = Some((epoch, process));
+        self.told.push(told(event, epoch, process));
+    }
+
+    fn end(&mut self, event: AuditEvent) {
+        if let Some((epoch, process)) = self.owner.take() {
+            self.told.push(told(event, epoch, process));
+        }
+    }
+}
+
+pub(crate) fn told(event: AuditEvent, epoch: u64, process: u32) -> Told {
+    Told {
+        event,
+        epoch,
+        process: Some(process),
     }
 }
 
