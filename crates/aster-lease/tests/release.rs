@@ -8,13 +8,13 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use aster_lease::{
-    Clock, DenyReason, EndedReason, ErrorKind, LeaseError, LeaseHandle, LeaseOp, LeaseSerializer,
-    LeaseStatus, MemorySerializer, Moment, ReleaseOutcome, RevokeOutcome, SystemClock,
-    TransitionOutcome, revoke,
+    AcquireOutcome, Clock, DenyReason, EndedReason, ErrorKind, LeaseError, LeaseHandle, LeaseOp,
+    LeaseSerializer, LeaseStatus, MemorySerializer, Moment, ReleaseOutcome, RevokeOutcome,
+    SystemClock, TransitionOutcome, revoke,
 };
 use support::{
-    DrivenClock, Fault, Faulty, RESOURCE, TTL, acquire_raw, granted, options, principal, settle,
-    store_at,
+    DrivenClock, Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options,
+    principal, settle, store_at,
 };
 use tokio::runtime::Runtime;
 
@@ -66,6 +66,38 @@ async fn release_overlapping_a_renewal_frees_at_once() {
             "{fault:?}"
         );
     }
+}
+
+/// The machine sleeps for longer than a release may take, just before it sends anything: the next owner
+/// need not wait for a ttl because of that.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_stood_still_before_its_first_attempt_is_sent_all_the_same() {
+    struct SleepsWhenDropped(Arc<SuspendedClock>);
+    impl Drop for SleepsWhenDropped {
+        fn drop(&mut self) {
+            self.0.suspend(TTL * 3);
+        }
+    }
+    let network = Faulty::new();
+    let clock = SuspendedClock::new();
+    let outcome = LeaseHandle::builder(network.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire()
+        .await;
+    let Ok(AcquireOutcome::Granted(lease)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    let sleeps = SleepsWhenDropped(clock);
+    let guarded = lease.guard(async move {
+        let _sleeps = sleeps;
+        std::future::pending::<()>().await;
+    });
+    let guard = tokio::runtime::Handle::current().spawn(guarded);
+    settle().await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(network.count("release"), 1);
+    assert!(guard.await.unwrap().is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,6 +23,9 @@ const RELEASE_TIME_MAX: Duration = Duration::from_secs(10);
 const GUARD_PARTS: u32 = 2;
 /// One attempt may take this part of the whole time.
 const ATTEMPT_PARTS: u32 = 2;
+/// The first attempt may take this long, also when the whole time has passed before it: the process may
+/// have stood still, and the next owner should not wait for a ttl because of that.
+const FIRST_ATTEMPT_MIN: Duration = Duration::from_millis(100);
 
 /// What a release found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,10 +55,12 @@ pub(super) async fn run(shared: Arc<Shared>) -> Result<ReleaseOutcome, LeaseErro
         holder: shared.fence.holder.clone(),
         epoch: shared.fence.epoch,
     };
+    let mut limit_min = FIRST_ATTEMPT_MIN;
     loop {
+        let limit = attempts.limit().max(std::mem::take(&mut limit_min));
         let answer = shared
             .parts
-            .send(&shared.fence.resource, op.clone(), attempts.limit())
+            .send(&shared.fence.resource, op.clone(), limit)
             .await;
         let failure = match answer {
             Ok(TransitionOutcome::Released) => {
