@@ -2,6 +2,8 @@
 //!
 //! Each forgery changes as little as it can and breaks one rule; the checker must name that rule.
 
+use std::collections::HashSet;
+
 use aster_lease::AuditEvent;
 
 use crate::check::Rule;
@@ -221,13 +223,24 @@ fn second_holder(history: &mut History) -> Option<()> {
 }
 
 fn missing_entry(history: &mut History) -> Option<()> {
+    // One that was acknowledged: others may rightly be missing.
+    let acknowledged: HashSet<Mark> = history
+        .operations
+        .iter()
+        .filter_map(|operation| match (&operation.call, &operation.answer) {
+            (Call::Append { mark, .. }, Some(Answer::Appended { .. })) => Some(*mark),
+            _ => None,
+        })
+        .collect();
     history
         .operations
         .iter_mut()
         .find_map(|operation| match &mut operation.answer {
             Some(Answer::Listed(entries)) if operation.process == CONDUCTOR => {
-                let middle = entries.len() / 2;
-                (middle > 0).then(|| entries.remove(middle))?;
+                let missing = entries
+                    .iter()
+                    .position(|entry| acknowledged.contains(&entry.mark))?;
+                entries.remove(missing);
                 for (position, entry) in (1..).zip(entries) {
                     entry.position = position;
                 }
@@ -259,13 +272,15 @@ fn older_end(history: &mut History) -> Option<()> {
         .operations
         .iter()
         .rposition(|operation| operation.process == CONDUCTOR && read_at(operation))?;
-    let resource = history.operations.get(last)?.resource.clone();
+    let Operation {
+        resource, answer, ..
+    } = history.operations.get(last)?.clone();
     let older = position(history, |operation| {
-        operation.resource == resource && read_at(operation)
+        operation.resource == resource && read_at(operation) && operation.answer != answer
     })?;
     let answer = history.operations.get(older)?.answer.clone();
     history.operations.get_mut(last)?.answer = answer;
-    (older < last).then_some(())
+    Some(())
 }
 
 fn raw_error(history: &mut History) -> Option<()> {

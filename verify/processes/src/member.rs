@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aster_lease::{
-    AUDIT_PAGE_MAX, AcquireOutcome, AuditEvent, AuditLog as _, AuditQuery, AuditRecord,
+    AUDIT_PAGE_MAX, AcquireOutcome, AuditEvent, AuditLog as _, AuditQuery, AuditRecord, ErrorKind,
     ExpectedRevision, Fence, LeaseError, LeaseHandle, LeaseOptions, ReleaseOutcome, ResourceName,
     RevokeOutcome, revoke, revoke_with_hold_off,
 };
@@ -41,6 +41,9 @@ const LOOK_MS: (u64, u64) = (2, 30);
 const REVOKE_MS: (u64, u64) = (800, 2_500);
 /// How long a revoked holder is kept out, where it is.
 const HOLD_OFF_MS: (u64, u64) = (200, 1_500);
+
+/// How often the file is opened that others keep busy; each attempt waits for the store's busy bound.
+const OPENINGS_MAX: u32 = 5;
 
 /// What stands before a process's number in its identity.
 const IDENTITY: &str = "process-";
@@ -161,7 +164,7 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn join(orders: &Orders, is_over: Arc<AtomicBool>) -> Result<Self, MemberError> {
-        let store = SqliteSerializer::open(Orders::database(&orders.directory))?;
+        let store = open(&Orders::database(&orders.directory))?;
         Ok(Self {
             identity: format!("{IDENTITY}{}", orders.number),
             number: orders.number,
@@ -489,6 +492,19 @@ impl Member {
 
     async fn pause(&mut self, range: (u64, u64)) {
         tokio::time::sleep(self.drawn(range)).await;
+    }
+}
+
+/// Waits for a process that stands still while it writes to the file.
+fn open(database: &Path) -> Result<SqliteSerializer, OpenError> {
+    let mut attempt = 1;
+    loop {
+        match SqliteSerializer::open(database) {
+            Err(error) if error.kind() == ErrorKind::Retry && attempt < OPENINGS_MAX => {
+                attempt += 1;
+            }
+            opened => return opened,
+        }
     }
 }
 

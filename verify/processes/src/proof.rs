@@ -152,7 +152,8 @@ impl Control {
         }
     }
 
-    fn conclude(&self, evidence: &mut Evidence, rule: Rule, planted: &str) {
+    /// `needed` says in how many histories it has to be noticed.
+    fn conclude(&self, evidence: &mut Evidence, rule: Rule, planted: &str, needed: u64) {
         let Self {
             tried,
             caught,
@@ -160,7 +161,7 @@ impl Control {
         } = self;
         let seen = seen.as_deref().unwrap_or("never");
         let seen = format!("noticed in {caught} of {tried} histories, such as {seen}");
-        let is_caught = *caught > 0 && caught == tried;
+        let is_caught = *caught > 0 && *caught >= needed;
         evidence.control(&rule.to_string(), planted, is_caught, &seen);
     }
 }
@@ -326,13 +327,14 @@ impl Proof {
             }
             for (forgery, control) in FORGERIES.iter().zip(&self.forgeries) {
                 let planted = format!("in the recorded histories: {}", forgery.what);
-                control.conclude(evidence, forgery.rule, &planted);
+                control.conclude(evidence, forgery.rule, &planted, control.tried);
             }
         }
         let Updates { acknowledged, lost } = self.unfenced_updates;
         let planted = format!("{UNFENCED}: {lost} of {acknowledged} updates lost");
         for (rule, control) in UNFENCED_BREAKS.into_iter().zip(&self.unfenced) {
-            control.conclude(evidence, rule, &planted);
+            // What a run without the check breaks is up to the schedule.
+            control.conclude(evidence, rule, &planted, 1);
         }
         for what in [
             "how the kernel schedules the processes: a seed repeats the plan of the faults, not the schedule",
