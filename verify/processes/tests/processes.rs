@@ -64,8 +64,10 @@ fn with_the_check_no_update_is_lost_and_without_it_some_are() {
 /// Whatever happens to the conductor: a process that stands still goes with it too.
 #[test]
 fn no_process_outlives_the_conductor() {
+    let directory = tempfile::tempdir().unwrap();
     let mut conductor = Command::new(PROGRAM)
-        .args(["--seconds", "60", "--unfenced", "--seed", "1"])
+        .args(["--seconds", "60", "--unfenced", "--seed", "1", "--keep"])
+        .arg(directory.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -83,8 +85,10 @@ fn no_process_outlives_the_conductor() {
     conductor.kill().unwrap();
     conductor.wait().unwrap();
     wait_until("all processes to be gone", || {
-        seen.iter()
-            .all(|(id, started)| stat(*id).is_none_or(|found| found.started != *started))
+        seen.iter().all(|(id, started)| {
+            // What is dead and not yet collected by its new parent is gone too.
+            stat(*id).is_none_or(|found| found.started != *started || found.state == 'Z')
+        })
     });
 }
 

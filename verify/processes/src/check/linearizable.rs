@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 
 /// How many operations the search places before it gives up, those that it takes back included.
-pub const PLACINGS_MAX: u64 = 20_000_000;
+pub const PLACINGS_MAX: u64 = 2_000_000;
 
 /// A sequential object.
 pub trait Model {
