@@ -17,7 +17,7 @@ use crate::history::{CONDUCTOR, HistoryError};
 use crate::member::{Member, MemberError, Orders, Role, Word};
 use crate::plan::{Aim, Fault, Kind, Plan};
 use crate::process::Process;
-use crate::storage::create_tables;
+use crate::storage::{Check, create_tables};
 
 /// How long the faults go on if nobody says otherwise.
 const SECONDS: u64 = 30;
@@ -39,8 +39,8 @@ pub struct Settings {
     pub seed: u64,
     /// How long the faults go on; starting and ending come on top.
     pub seconds: u64,
-    /// Whether writes go through the check.
-    pub is_fenced: bool,
+    /// When writes are checked.
+    pub check: Check,
     /// How many owners there are at any time.
     pub owners: usize,
     /// How many resources they take over from each other.
@@ -60,7 +60,7 @@ impl Settings {
         Self {
             seed,
             seconds: SECONDS,
-            is_fenced: true,
+            check: Check::Within,
             owners: 6,
             resources: 3,
             ttl_ms: 2_000,
@@ -161,7 +161,7 @@ impl<'a> Conductor<'a> {
                 directory: directory.to_owned(),
                 resources: settings.names(),
                 ttl_ms: settings.ttl_ms,
-                is_fenced: settings.is_fenced,
+                check: settings.check,
                 parent: 0,
             },
             plan: Plan::new(settings.seed),

@@ -6,11 +6,11 @@
 //! | [`plan`] | the faults of one run: they follow from its seed alone |
 //! | [`conductor`] | starts the processes, stops and kills them by the plan, and ends them all |
 //! | [`member`] | what one process does: an owner, an observer or an operator |
-//! | [`storage`] | the two ways to keep the data: under the fence rule, or as an ordinary lock lets it |
+//! | [`storage`] | the ways to keep the data: under the fence rule, or as an ordinary lock lets it |
 //! | [`history`] | what each process writes down: each request before it is sent, each answer after it came |
 //! | [`mod@check`] | the judgement, one rule a file; it knows the histories alone |
 //! | [`forge`] | recorded histories, broken on purpose: the checker has to notice |
-//! | [`proof`] | a run with the check, one without, the forgeries, and the evidence of it all |
+//! | [`proof`] | runs with the check and without it, the forgeries, and the evidence of it all |
 //!
 //! The plan of the faults is repeatable. How the kernel schedules real processes is not: the same
 //! seed twice does the same things to them, at not quite the same moments.

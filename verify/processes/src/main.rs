@@ -15,9 +15,10 @@ use aster_processes::proof::{self, Order};
 
 const USAGE: &str = "\
 usage: aster-processes [--seconds N] [--seed S] [--evidence FILE] [--unfenced] [--keep DIR]
-           with the check and without it; with --unfenced only without; --keep keeps the histories
+           with the check, with one that comes too early, and without; with --unfenced not with it;
+           --keep keeps the histories
        aster-processes check DIR
-           judges the history of one run that was kept (DIR/fenced or DIR/unfenced) again
+           judges the history of one run that was kept again
 ";
 /// Our own program, also when its file was replaced in the meantime.
 const OWN_PROGRAM: &str = "/proc/self/exe";

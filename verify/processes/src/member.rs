@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Answer, Call, HistoryError, Mark, Recorder, Told, Value};
 use crate::random::Random;
-use crate::storage::{Storage, failed, refused, unexpected};
+use crate::storage::{Check, Storage, failed, refused, unexpected};
 
 /// How long an owner waits in the queue.
 const WAIT_MS: (u64, u64) = (300, 3_000);
@@ -75,8 +75,8 @@ pub struct Orders {
     pub resources: Vec<String>,
     /// How long a lease lasts.
     pub ttl_ms: u64,
-    /// Whether writes go through the check.
-    pub is_fenced: bool,
+    /// When writes are checked.
+    pub check: Check,
     /// The process that gave the orders; nobody works for another.
     pub parent: i32,
 }
@@ -170,7 +170,7 @@ impl Member {
             number: orders.number,
             resources: orders.resources.clone(),
             ttl: Duration::from_millis(orders.ttl_ms),
-            storage: Storage::open(store.clone(), orders.is_fenced)?,
+            storage: Storage::open(store.clone(), orders.check)?,
             store: Arc::new(store),
             recorder: Recorder::create(&Orders::histories(&orders.directory), orders.number)?,
             random: Random::new(orders.seed, u64::from(orders.number) + 1),
@@ -319,6 +319,9 @@ impl Member {
         let Some(fence) = lease.fence() else {
             return Ok(None);
         };
+        if !self.storage.may_send(&fence).await {
+            return Ok(None);
+        }
         if stands_still {
             say(Word::WillWrite)?;
             self.pause(STANDSTILL_MS).await;

@@ -1,4 +1,5 @@
-//! Runs with the check, runs without, the forgeries, and the evidence of it all.
+//! Runs with the check, runs without it or with it in the wrong place, the forgeries, and the evidence of
+//! it all.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,6 +13,7 @@ use crate::conductor::{Ran, RunError, Settings, run};
 use crate::forge::FORGERIES;
 use crate::history::History;
 use crate::member::Orders;
+use crate::storage::Check;
 
 /// How long it goes on if nobody says otherwise, in seconds.
 pub const SECONDS: u64 = 45;
@@ -21,12 +23,24 @@ const RUN_SECONDS_MIN: u64 = 15;
 const RUN_SECONDS_MAX: u64 = 60;
 /// About how long a run takes to end, in seconds.
 const ENDING_SECONDS: u64 = 5;
-/// How many runs with the check there are at any time; one without it goes on beside them.
-const FENCED_AT_ONCE: u64 = 3;
+/// How many runs with the check there are at any time; one of each wrong kind goes on beside them.
+const FENCED_AT_ONCE: usize = 3;
 
-const UNFENCED: &str = "the same workload with the check switched off";
-/// The rules that a run without the check has to break.
-const UNFENCED_BREAKS: [Rule; 4] = [
+/// What takes the check's place in the runs that have to go wrong.
+const WRONG: [(Check, &str, &str); 2] = [
+    (
+        Check::Never,
+        "without the check",
+        "the same workload with the check switched off",
+    ),
+    (
+        Check::Before,
+        "with a check before the write",
+        "the same workload with the row checked before the write instead of in it",
+    ),
+];
+/// The rules that such runs have to break.
+const WRONG_BREAKS: [Rule; 4] = [
     Rule::NoLostUpdate,
     Rule::NoWriteAfterItsEpoch,
     Rule::EpochsGrow,
@@ -40,7 +54,7 @@ pub struct Order {
     pub seed: u64,
     /// How long all of it takes, about, in seconds.
     pub seconds: u64,
-    /// Only runs without the check.
+    /// Only the runs that have to go wrong.
     pub unfenced_only: bool,
     /// Where the histories are kept; an empty directory, or one to be made.
     pub keep: Option<PathBuf>,
@@ -82,10 +96,13 @@ pub fn prove(order: &Order, program: &Path) -> Result<Evidence, RunError> {
             true => 0,
             false => FENCED_AT_ONCE,
         };
-        let round: Vec<_> = (0..=fenced)
-            .map(|number| Settings {
+        let checks = std::iter::repeat_n(Check::Within, fenced)
+            .chain(WRONG.into_iter().map(|(check, _, _)| check));
+        let round: Vec<_> = (0..)
+            .zip(checks)
+            .map(|(number, check)| Settings {
                 seconds,
-                is_fenced: number < fenced,
+                check,
                 ..Settings::new(seed.wrapping_add(number))
             })
             .collect();
@@ -94,7 +111,7 @@ pub fn prove(order: &Order, program: &Path) -> Result<Evidence, RunError> {
             let history = History::read(&Orders::histories(&directory))?;
             proof.judge(settings, &ran, &history);
         }
-        seed = seed.wrapping_add(fenced + 1);
+        seed = seed.wrapping_add(round.len() as u64);
         let left_s = deadline.left().as_secs();
         if left_s < RUN_SECONDS_MIN + ENDING_SECONDS || proof.is_broken() {
             return Ok(proof.conclude(place));
@@ -170,11 +187,11 @@ impl Control {
 struct Proof {
     evidence: Evidence,
     has_fenced: bool,
+    has_failures: bool,
     shown: Shown,
     broken: BTreeSet<Rule>,
     forgeries: [Control; FORGERIES.len()],
-    unfenced: [Control; UNFENCED_BREAKS.len()],
-    unfenced_updates: Updates,
+    wrong: [([Control; WRONG_BREAKS.len()], Updates); WRONG.len()],
 }
 
 /// What has to happen, or the runs show nothing.
@@ -197,11 +214,11 @@ impl Proof {
                 &order.command(),
             ),
             has_fenced: !order.unfenced_only,
+            has_failures: false,
             shown: Shown::default(),
             broken: BTreeSet::new(),
             forgeries: Default::default(),
-            unfenced: Default::default(),
-            unfenced_updates: Updates::default(),
+            wrong: Default::default(),
         }
     }
 
@@ -214,10 +231,14 @@ impl Proof {
         let name = Place::name(settings);
         for failure in &ran.failures {
             self.evidence.broken(format!("{name}: {failure}"));
+            self.has_failures = true;
         }
-        match settings.is_fenced {
-            true => self.judge_fenced(settings, ran, history),
-            false => self.judge_unfenced(history),
+        match WRONG
+            .iter()
+            .position(|(check, _, _)| *check == settings.check)
+        {
+            None => self.judge_fenced(settings, ran, history),
+            Some(kind) => self.judge_wrong(kind, history),
         }
     }
 
@@ -283,24 +304,23 @@ impl Proof {
         }
     }
 
-    fn judge_unfenced(&mut self, history: &History) {
+    fn judge_wrong(&mut self, kind: usize, history: &History) {
+        let (Some((_, name, _)), Some((controls, sum))) =
+            (WRONG.get(kind), self.wrong.get_mut(kind))
+        else {
+            return;
+        };
         let checked = check(history);
+        let Updates { acknowledged, lost } = checked.updates;
         for (what, times) in [
-            ("runs without the check", 1),
-            (
-                "updates acknowledged without the check",
-                checked.updates.acknowledged,
-            ),
-            (
-                "… of which were lost without the check",
-                checked.updates.lost,
-            ),
+            (format!("runs {name}"), 1),
+            (format!("updates acknowledged {name}"), acknowledged),
+            (format!("… of which were lost {name}"), lost),
         ] {
-            self.evidence.tried(what, times);
+            self.evidence.tried(&what, times);
         }
-        self.unfenced_updates.acknowledged += checked.updates.acknowledged;
-        self.unfenced_updates.lost += checked.updates.lost;
-        for (rule, control) in UNFENCED_BREAKS.into_iter().zip(&mut self.unfenced) {
+        sum.add(checked.updates);
+        for (rule, control) in WRONG_BREAKS.into_iter().zip(controls) {
             control.note(checked.first(rule));
         }
     }
@@ -325,16 +345,23 @@ impl Proof {
                     evidence.held(&rule.to_string());
                 }
             }
+            if !self.has_failures {
+                evidence.held(
+                    "once the faults are over every process ends when told, and every resource is granted",
+                );
+            }
             for (forgery, control) in FORGERIES.iter().zip(&self.forgeries) {
                 let planted = format!("in the recorded histories: {}", forgery.what);
                 control.conclude(evidence, forgery.rule, &planted, control.tried);
             }
         }
-        let Updates { acknowledged, lost } = self.unfenced_updates;
-        let planted = format!("{UNFENCED}: {lost} of {acknowledged} updates lost");
-        for (rule, control) in UNFENCED_BREAKS.into_iter().zip(&self.unfenced) {
-            // What a run without the check breaks is up to the schedule.
-            control.conclude(evidence, rule, &planted, 1);
+        for ((_, _, planted), (controls, updates)) in WRONG.iter().zip(&self.wrong) {
+            let Updates { acknowledged, lost } = updates;
+            let planted = format!("{planted}: {lost} of {acknowledged} updates lost");
+            for (rule, control) in WRONG_BREAKS.into_iter().zip(controls) {
+                // What such a run breaks is up to the schedule.
+                control.conclude(evidence, rule, &planted, 1);
+            }
         }
         for what in [
             "how the kernel schedules the processes: a seed repeats the plan of the faults, not the schedule",
@@ -373,9 +400,10 @@ impl Place {
 
     /// A run's name, and that of its directory.
     fn name(settings: &Settings) -> String {
-        let kind = match settings.is_fenced {
-            true => "fenced",
-            false => "unfenced",
+        let kind = match settings.check {
+            Check::Within => "fenced",
+            Check::Before => "checked-before",
+            Check::Never => "unfenced",
         };
         format!("{kind}-{}", settings.seed)
     }

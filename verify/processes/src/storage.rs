@@ -1,20 +1,22 @@
-//! The two ways to keep the data. They differ in the check alone.
+//! The ways to keep the data. They differ in the check alone.
 //!
 //! Fenced, the register is the store's own and the user's tables are written inside
 //! [`SqliteSerializer::mutate_fenced`]. Unfenced, both are tables of the user's that are written by the
-//! same statements without a fence: what an ordinary lock around ordinary writes amounts to.
+//! same statements without a fence: what an ordinary lock around ordinary writes amounts to. To check
+//! the row before such a write helps nothing: the write is on its way for as long as it is.
 
 use std::path::Path;
 use std::time::Duration;
 
 use aster_lease::{
-    ErrorKind, ExpectedRevision, Fence, FenceRejection, FencedError, RegisterError, Registers as _,
-    SerializerError, SystemEntropy, entropy,
+    ErrorKind, ExpectedRevision, Fence, FenceRejection, FencedError, LeaseSerializer as _,
+    RegisterError, Registers as _, SerializerError, SystemEntropy, entropy,
 };
 use aster_sqlite::SqliteSerializer;
 use aster_sqlite::rusqlite::{
     self, Connection, OptionalExtension as _, Transaction, TransactionBehavior, params,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::history::{Answer, Entry, Found, Mark, Value};
 
@@ -44,12 +46,24 @@ pub fn create_tables(database: &Path) -> rusqlite::Result<()> {
     Connection::open(database)?.execute_batch(TABLES)
 }
 
+/// When the fence is compared with the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// In the operation that writes, as the specification demands ("Enforce at the write boundary").
+    Within,
+    /// Before the write is sent.
+    Before,
+    /// Never. The holder's own belief has to do.
+    Never,
+}
+
 /// The data, as one process reaches it.
 #[derive(Debug)]
 pub struct Storage {
     store: SqliteSerializer,
     plain: Connection,
-    is_fenced: bool,
+    check: Check,
 }
 
 impl Storage {
@@ -58,25 +72,35 @@ impl Storage {
     /// # Errors
     ///
     /// [`rusqlite::Error`] if the file cannot be opened.
-    pub fn open(store: SqliteSerializer, is_fenced: bool) -> rusqlite::Result<Self> {
+    pub fn open(store: SqliteSerializer, check: Check) -> rusqlite::Result<Self> {
         let plain = Connection::open(store.path())?;
         plain.busy_timeout(BUSY_WAIT)?;
         Ok(Self {
             store,
             plain,
-            is_fenced,
+            check,
         })
     }
 
-    /// Whether writes go through the check.
+    /// Whether a write checks its fence itself.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
-        self.is_fenced
+        self.check == Check::Within
+    }
+
+    /// What a write that is about to be sent finds if the row is checked now; a check within the write
+    /// comes later.
+    pub async fn may_send(&self, fence: &Fence) -> bool {
+        if self.check != Check::Before {
+            return true;
+        }
+        let row = self.store.snapshot(&fence.resource).await;
+        row.is_ok_and(|row| row.held && row.epoch == fence.epoch)
     }
 
     /// The register. Anybody may read it.
     pub async fn read(&self, resource: &str) -> Answer {
-        if !self.is_fenced {
+        if !self.is_fenced() {
             return told(read_plain_register(&self.plain, resource).map(Answer::Read));
         }
         match self.store.read(resource).await {
@@ -101,7 +125,7 @@ impl Storage {
             Ok(text) => text,
             Err(error) => return unexpected(&error),
         };
-        if !self.is_fenced {
+        if !self.is_fenced() {
             return told(write_plain_register(&self.plain, fence, &text));
         }
         let write_id = match entropy::write_id(&SystemEntropy) {
@@ -167,7 +191,7 @@ impl Storage {
             mark,
             epoch: fence.epoch,
         };
-        if !self.is_fenced {
+        if !self.is_fenced() {
             return told(append_plain(&mut self.plain, &fence.resource, entry));
         }
         let (store, fence, writer) = (self.store.clone(), fence.clone(), writer.to_owned());

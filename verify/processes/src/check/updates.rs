@@ -21,7 +21,7 @@ pub struct Updates {
 }
 
 impl Updates {
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
     }
