@@ -14,7 +14,8 @@ use aster_sqlite::{SqliteSerializer, rusqlite};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{CONDUCTOR, HistoryError};
-use crate::member::{Member, MemberError, Orders, Role, Word};
+use crate::member::{Member, MemberError};
+use crate::orders::{Orders, Role, Word};
 use crate::plan::{Aim, Fault, Kind, Plan};
 use crate::process::Process;
 use crate::storage::{Check, create_tables};

@@ -6,6 +6,7 @@
 //! | [`plan`] | the faults of one run: they follow from its seed alone |
 //! | [`conductor`] | starts the processes, stops and kills them by the plan, and ends them all |
 //! | [`member`] | what one process does: an owner, an observer or an operator |
+//! | [`orders`] | what a process is told when it starts |
 //! | [`storage`] | the ways to keep the data: under the fence rule, or as an ordinary lock lets it |
 //! | [`history`] | what each process writes down: each request before it is sent, each answer after it came |
 //! | [`mod@check`] | the judgement, one rule a file; it knows the histories alone |
@@ -20,6 +21,7 @@ pub mod conductor;
 pub mod forge;
 pub mod history;
 pub mod member;
+pub mod orders;
 pub mod plan;
 mod process;
 pub mod proof;

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use aster_evidence::{Deadline, Options};
 use aster_lease::{Entropy as _, SystemEntropy};
-use aster_processes::member::{self, Orders};
+use aster_processes::member;
+use aster_processes::orders::Orders;
 use aster_processes::proof::{self, Order};
 
 const USAGE: &str = "\

@@ -5,7 +5,7 @@
 //! arrives after the takeover. An *observer* reads. An *operator* revokes.
 
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use aster_lease::{
 };
 use aster_sqlite::{OpenError, SqliteSerializer, rusqlite};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use serde::{Deserialize, Serialize};
 
 use crate::history::{Answer, Call, HistoryError, Mark, Recorder, Told, Value};
+use crate::orders::{Orders, Role, Word};
 use crate::random::Random;
-use crate::storage::{Check, Storage, failed, refused, unexpected};
+use crate::storage::{Storage, failed, refused, unexpected};
 
 /// How long an owner waits in the queue.
 const WAIT_MS: (u64, u64) = (300, 3_000);
@@ -47,79 +47,6 @@ const OPENINGS_MAX: u32 = 5;
 
 /// What stands before a process's number in its identity.
 const IDENTITY: &str = "process-";
-
-/// What a process is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Takes over and writes.
-    Owner,
-    /// Reads.
-    Observer,
-    /// Revokes.
-    Operator,
-}
-
-/// What a process is told when it starts.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Orders {
-    /// Its number, which is its identity.
-    pub number: u32,
-    /// What it is there for.
-    pub role: Role,
-    /// The run's seed.
-    pub seed: u64,
-    /// Where the file and the histories are.
-    pub directory: PathBuf,
-    /// What they take over.
-    pub resources: Vec<String>,
-    /// How long a lease lasts.
-    pub ttl_ms: u64,
-    /// When writes are checked.
-    pub check: Check,
-    /// The process that gave the orders; nobody works for another.
-    pub parent: i32,
-}
-
-impl Orders {
-    /// The file that all share.
-    #[must_use]
-    pub fn database(directory: &Path) -> PathBuf {
-        directory.join("store.db")
-    }
-
-    /// Where the histories are.
-    #[must_use]
-    pub fn histories(directory: &Path) -> PathBuf {
-        directory.join("history")
-    }
-}
-
-/// What an owner tells the conductor, one word a line. It aims the faults and decides nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// Holds a lease.
-    Holds,
-    /// Has its fence in hand and will send a write.
-    WillWrite,
-    /// Is sending it, and has no answer yet.
-    Writes,
-    /// Holds no lease.
-    Idles,
-}
-
-impl Word {
-    pub(crate) const ALL: [Self; 4] = [Self::Holds, Self::WillWrite, Self::Writes, Self::Idles];
-
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Word::Holds => "holds",
-            Word::WillWrite => "will write",
-            Word::Writes => "writes",
-            Word::Idles => "idles",
-        }
-    }
-}
 
 /// Works as `orders` say until the standard input ends. Ends with its parent in any case.
 ///

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::member::{Orders, Role, Word};
+use crate::orders::{Orders, Role, Word};
 
 /// How the hidden subcommand is called.
 pub const WORK: &str = "__work";

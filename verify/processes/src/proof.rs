@@ -12,7 +12,7 @@ use crate::check::{Broken, Checked, Rule, Updates, check, check_without_revision
 use crate::conductor::{Ran, RunError, Settings, run};
 use crate::forge::FORGERIES;
 use crate::history::History;
-use crate::member::Orders;
+use crate::orders::Orders;
 use crate::storage::Check;
 
 /// How long it goes on if nobody says otherwise, in seconds.
