@@ -242,6 +242,8 @@ impl Service {
         let registers = self.registers.clone()?;
         let mut pause = PUT_PAUSE;
         let mut attempt = 1;
+        // An attempt had no answer, so it may have been carried out.
+        let mut is_open = false;
         loop {
             let fence = self.fence()?;
             let written = registers
@@ -259,12 +261,13 @@ impl Service {
                     if error.kind() == ErrorKind::Retry && attempt < PUT_ATTEMPTS_MAX =>
                 {
                     tracing::debug!(%error, attempt, "trying the put again");
+                    is_open = true;
                 }
                 Err(error) => {
                     if let RegisterError::Rejected(rejection) = &error {
                         self.verdict.set(rejection.clone());
                     }
-                    return Err(error.into());
+                    return Err(refused(error, is_open));
                 }
             }
             tokio::time::sleep(pause).await;
@@ -272,6 +275,21 @@ impl Service {
             attempt += 1;
         }
     }
+}
+
+/// The last attempt was refused, which says nothing about one before it that had no answer.
+fn refused(error: RegisterError, is_open: bool) -> Failure {
+    let mut failure = Failure::from(error);
+    let is_refusal = matches!(
+        failure.kind,
+        FailureKind::WriteRejected | FailureKind::Conflict
+    );
+    if is_open && is_refusal {
+        failure.message.push_str(
+            "; an earlier attempt had no answer, so the value may have been written before: read the register",
+        );
+    }
+    failure
 }
 
 async fn read_request(stream: &mut UnixStream) -> io::Result<(Request, Vec<u8>)> {
@@ -284,4 +302,33 @@ async fn read_request(stream: &mut UnixStream) -> io::Result<(Request, Vec<u8>)>
     let mut body = vec![0; lengths.body];
     stream.read_exact(&mut body).await?;
     Ok((request, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use aster::lease::{FenceRejection, RegisterError};
+
+    use super::refused;
+
+    fn stale() -> RegisterError {
+        RegisterError::Rejected(FenceRejection::StaleEpoch {
+            carried: 3,
+            current: 5,
+        })
+    }
+
+    fn conflict() -> RegisterError {
+        RegisterError::Conflict { current: Some(4) }
+    }
+
+    #[test]
+    fn a_refusal_after_a_lost_answer_does_not_say_that_nothing_was_written() {
+        for error in [stale, conflict] {
+            let plain = refused(error(), false);
+            let open = refused(error(), true);
+            assert_eq!(plain.kind, open.kind, "the exit code stays");
+            assert!(!plain.message.contains("may have been written"));
+            assert!(open.message.contains("may have been written"));
+        }
+    }
 }
