@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use aster_crash::VolatileDisk;
+use aster_crash::{Loss, VolatileDisk};
 use support::mount;
 
 #[test]
@@ -40,7 +40,7 @@ fn what_was_not_synced_is_lost_and_what_was_synced_is_kept() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in [3, 5, 7, 11, 13, 17] {
         // Each seed starts from the same disk: cut it, look, and write the page again.
-        disk.power_cycle(seed);
+        disk.power_cycle(Loss::Pages, seed);
         let Some(session) = mount(&disk, directory.path()) else {
             return;
         };
@@ -72,7 +72,7 @@ fn a_commit_without_a_sync_is_lost_and_one_with_a_sync_is_kept() {
         let path = directory.path().join("plain.db");
         let mut lost = false;
         {
-            let connection = rusqlite::Connection::open(&path).unwrap();
+            let connection = aster_sqlite::rusqlite::Connection::open(&path).unwrap();
             connection
                 .pragma_update(None, "journal_mode", "WAL")
                 .unwrap();
@@ -95,15 +95,15 @@ fn a_commit_without_a_sync_is_lost_and_one_with_a_sync_is_kept() {
                     .unwrap();
             }
             // Power is lost before the connection could close and write back.
-            disk.cut_after(0, 9);
+            disk.cut_after(0, Loss::Pages, 9);
         }
         drop(session);
-        disk.power_cycle(9);
+        disk.power_cycle(Loss::Pages, 9);
         let Some(session) = mount(&disk, directory.path()) else {
             return;
         };
         {
-            let connection = rusqlite::Connection::open(&path).unwrap();
+            let connection = aster_sqlite::rusqlite::Connection::open(&path).unwrap();
             let count = "SELECT count(*) FROM acknowledged";
             let left: i64 = connection
                 .query_row(count, [], |row| row.get(0))

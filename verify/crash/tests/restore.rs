@@ -12,7 +12,7 @@ mod support;
 
 use std::path::Path;
 
-use aster_crash::VolatileDisk;
+use aster_crash::{Loss, VolatileDisk};
 use aster_lease::{
     ExpectedRevision, Fence, GrantId, LeaseOp, LeaseSerializer, Principal, Registers,
     TransitionOutcome, Ttl,
@@ -67,11 +67,11 @@ fn cut_at_every_step(
         let seed = 0x9e37_79b9_7f4a_7c15_u64 ^ (step + 1).wrapping_mul(0x2545_f491_4f6c_dd1d);
         let acknowledged = {
             let _session = mount(&disk, directory.path())?;
-            disk.cut_after(step, seed);
+            disk.cut_after(step, Loss::Pages, seed);
             attempt(&target).is_ok()
         };
         let is_over = disk.steps() < step;
-        disk.power_cycle(seed);
+        disk.power_cycle(Loss::Pages, seed);
         let _session = mount(&disk, directory.path())?;
         if target.exists() {
             check(&target);

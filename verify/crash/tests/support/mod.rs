@@ -18,11 +18,17 @@ pub fn mount(disk: &VolatileDisk, at: &Path) -> Option<BackgroundSession> {
 
 /// The same with other options.
 pub fn mount_as(disk: &VolatileDisk, at: &Path, config: &Config) -> Option<BackgroundSession> {
-    match fuser::spawn_mount(disk.clone(), at, config) {
+    match aster_crash::mount(disk, at, config) {
         Ok(session) => Some(session),
         Err(error) => {
             eprintln!("skipped: FUSE cannot be mounted here ({error}); run as root with /dev/fuse");
             None
         }
     }
+}
+
+/// Whether FUSE can be mounted; a word about it where not.
+pub fn is_permitted() -> bool {
+    let directory = tempfile::tempdir().unwrap();
+    mount(&VolatileDisk::new(), directory.path()).is_some()
 }
