@@ -83,6 +83,15 @@ impl JournalPaths {
         }
     }
 
+    /// Makes the log durable as it is. SQLite keeps no locks on it that closing a descriptor would drop.
+    pub(crate) fn sync_log(&self) -> io::Result<()> {
+        match std::fs::File::open(&self.log) {
+            Ok(log) => log.sync_data(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What is there now. While a connection is open and has read once, both files stay.
     pub(crate) fn find(&self) -> Option<JournalId> {
         let id = |path| facts(path).ok().map(|facts| facts.id);

@@ -46,11 +46,17 @@ impl Planted {
         match self {
             Planted::Syncs(Syncs::Obeyed) => "nothing",
             Planted::Syncs(Syncs::Ignored) => "no sync at all (synchronous=OFF)",
-            Planted::Syncs(Syncs::IgnoredOfLog) => "the log is not synced at a commit (synchronous=NORMAL)",
+            Planted::Syncs(Syncs::IgnoredOfLog) => {
+                "the log is not synced at a commit (synchronous=NORMAL)"
+            }
             Planted::Syncs(Syncs::IgnoredOfNames) => "the directory is not synced",
             Planted::Bend(Bend::TellsTooEarly) => "a write is acknowledged before it is committed",
-            Planted::Bend(Bend::FloorAfterDrop) => "the epoch floor rises in a commit after the drop",
-            Planted::KilledAndBent(_) => "a write is acknowledged before it is committed, and its process killed",
+            Planted::Bend(Bend::FloorAfterDrop) => {
+                "the epoch floor rises in a commit after the drop"
+            }
+            Planted::KilledAndBent(_) => {
+                "a write is acknowledged before it is committed, and its process killed"
+            }
             Planted::FaultsUnsaid => "a failed sync is taken for a good one",
         }
     }
@@ -118,10 +124,10 @@ pub const RULE_EPOCHS: &str = "no epoch that was told or seen is granted again";
 /// A change is there whole or not at all.
 pub const RULE_WHOLE: &str = "a change is there whole or not at all, with its audit record";
 /// The store goes on.
-pub const RULE_SOUND: &str = "the file is sound afterwards and the store works on, also when its recovery is cut";
+pub const RULE_SOUND: &str =
+    "the file is sound afterwards and the store works on, also when its recovery is cut";
 /// Killed processes.
-pub const RULE_KILLED: &str =
-    "a process killed in a write or a sync takes nothing along, and others go on without opening again";
+pub const RULE_KILLED: &str = "a process killed in a write or a sync takes nothing along, and others go on without opening again";
 /// Failed writes and syncs.
 pub const RULE_FAULTS: &str =
     "after a failed write or sync nothing acknowledged is lost, then or in a later power loss";
@@ -149,7 +155,9 @@ fn first_broken(
     leave(life, cuts, syncs, |left| {
         let cut = left.cut;
         let judged = check(program, left.volume, left.expected, 1);
-        seen = judged.err().map(|what| format!("{:?} lost at {}: {what}", cut.loss, cut.at));
+        seen = judged
+            .err()
+            .map(|what| format!("{:?} lost at {}: {what}", cut.loss, cut.at));
         seen.is_none()
     });
     seen

@@ -60,7 +60,12 @@ pub struct Second {
 
 /// What the given cuts of a life leave, in the order of the log. What was there before, with the same told, is
 /// left out.
-pub fn leave(recorded: &Recorded, mut cuts: Vec<Cut>, syncs: Syncs, mut each: impl FnMut(Left) -> bool) -> u64 {
+pub fn leave(
+    recorded: &Recorded,
+    mut cuts: Vec<Cut>,
+    syncs: Syncs,
+    mut each: impl FnMut(Left) -> bool,
+) -> u64 {
     cuts.sort_by_key(|cut| cut.at);
     let mut volume = recorded.start.clone();
     let mut expected = Expected::default();

@@ -78,10 +78,19 @@ struct Cut {
     seed: u64,
 }
 
+/// In which write or sync a process is to be stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moment {
+    /// In this one from now.
+    Step(u64),
+    /// In this sync from now of the file of that name.
+    SyncOf(String, u64),
+}
+
 /// Which write or sync is to be held.
 struct Hold {
     process: u32,
-    steps_left: u64,
+    moment: Moment,
     tell: Sender<()>,
     /// Threads, and the processes that they belong to.
     processes: HashMap<u32, u32>,
@@ -177,14 +186,14 @@ impl VolatileDisk {
         self.lock().dies_at = Some(step);
     }
 
-    /// Stops the process of this id in its `steps`-th write or sync from now. The receiver hears of it;
-    /// then [`release`](Self::release) says what becomes of that write or sync.
+    /// Stops the process of this id at `moment`. The receiver hears of it; then
+    /// [`release`](Self::release) says what becomes of that write or sync.
     #[must_use]
-    pub fn hold(&self, process: u32, steps: u64) -> Receiver<()> {
+    pub fn hold(&self, process: u32, moment: Moment) -> Receiver<()> {
         let (tell, receiver) = channel();
         self.lock().hold = Some(Hold {
             process,
-            steps_left: steps,
+            moment,
             tell,
             processes: HashMap::new(),
         });
@@ -315,7 +324,7 @@ impl VolatileDisk {
             offset,
             data: data.into(),
         };
-        if state.is_to_be_held(thread) {
+        if state.is_to_be_held(thread, &event) {
             state.held = Some(Waiting::Write(event, reply));
             return Written::Later;
         }
@@ -331,7 +340,7 @@ impl VolatileDisk {
             },
             None => Event::SyncNames,
         };
-        if state.is_to_be_held(thread) {
+        if state.is_to_be_held(thread, &event) {
             state.held = Some(Waiting::Sync(event, reply));
             return Synced::Later;
         }
@@ -463,7 +472,7 @@ impl State {
     }
 
     /// Whether this write or sync is the one in which its process is to be stopped.
-    fn is_to_be_held(&mut self, thread: u32) -> bool {
+    fn is_to_be_held(&mut self, thread: u32, event: &Event) -> bool {
         let Some(hold) = &mut self.hold else {
             return false;
         };
@@ -474,8 +483,15 @@ impl State {
         if *process != hold.process || self.held.is_some() {
             return false;
         }
-        if hold.steps_left > 0 {
-            hold.steps_left -= 1;
+        let left = match &mut hold.moment {
+            Moment::Step(left) => left,
+            Moment::SyncOf(name, left) => match event {
+                Event::Sync { inode } if self.volume.find(OsStr::new(name)) == Some(*inode) => left,
+                _ => return false,
+            },
+        };
+        if *left > 0 {
+            *left -= 1;
             return false;
         }
         // Whoever asked for it has given up when nobody hears this.

@@ -236,11 +236,7 @@ impl Expected {
                 let row = self.rows.entry(resource).or_default();
                 row.revision_seen = row.revision_seen.max(value_revision);
             }
-            Word::Denied
-            | Word::Opened
-            | Word::Looked
-            | Word::NotOpened(_)
-            | Word::Done => {}
+            Word::Denied | Word::Opened | Word::Looked | Word::NotOpened(_) | Word::Done => {}
         }
     }
 
@@ -300,7 +296,10 @@ impl Expected {
             return Err(format!("{held} at epoch {}: {seen}", row.epoch));
         }
         if now.epoch == row.epoch && row.holder.is_some() && now.holder != row.holder {
-            return Err(format!("held by {:?} at epoch {}: {seen}", row.holder, row.epoch));
+            return Err(format!(
+                "held by {:?} at epoch {}: {seen}",
+                row.holder, row.epoch
+            ));
         }
         let mut doubts = self.doubts();
         let is_certain =
@@ -342,8 +341,7 @@ impl Expected {
             .is_some_and(|(at, value)| *at == revision && value.bytes() == *bytes);
         let mut doubts = self.doubts();
         let is_asked = doubts.any(|wish| {
-            wish.resource() == resource
-                && wish.value().is_some_and(|value| value.bytes() == *bytes)
+            wish.resource() == resource && wish.value().is_some_and(|value| value.bytes() == *bytes)
         });
         let is_later = row.value.as_ref().is_none_or(|(at, _)| *at < revision);
         if is_told || (is_asked && is_later) {
@@ -365,7 +363,10 @@ impl Expected {
             };
             let bytes = value.bytes();
             let has_written = found.values.get(resource).is_some_and(|v| v.2 == bytes);
-            let is_held = found.rows.get(resource).is_some_and(|row| row.epoch == *epoch);
+            let is_held = found
+                .rows
+                .get(resource)
+                .is_some_and(|row| row.epoch == *epoch);
             if has_written && is_held {
                 return Err(format!("{resource}: written and not released: {wish:?}"));
             }
@@ -387,7 +388,8 @@ impl Expected {
             }
             *newest = *epoch;
             let is_told = self.mutated.get(number) == Some(&(resource.clone(), *epoch));
-            let is_it = |wish: &Wish| matches!(wish, Wish::Mutate { number: asked, .. } if asked == number);
+            let is_it =
+                |wish: &Wish| matches!(wish, Wish::Mutate { number: asked, .. } if asked == number);
             if !is_told && !self.doubts().any(is_it) {
                 return Err(format!("nobody asked for the user's write {number}"));
             }
@@ -411,7 +413,10 @@ impl Expected {
                 return Err(format!("a record is missing before {record:?}"));
             }
             // A rejected write is no change.
-            let Some(resource) = record.resource.as_deref().filter(|_| record.event != "rejected")
+            let Some(resource) = record
+                .resource
+                .as_deref()
+                .filter(|_| record.event != "rejected")
             else {
                 continue;
             };

@@ -87,7 +87,8 @@ fn judge_store(
     boot: u64,
     teller: &Teller,
 ) -> Result<Expected, String> {
-    let store = open_after_death(directory, boot).map_err(|error| format!("it does not open: {error}"))?;
+    let store =
+        open_after_death(directory, boot).map_err(|error| format!("it does not open: {error}"))?;
     teller.say(Word::Opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

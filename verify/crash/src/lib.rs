@@ -25,15 +25,15 @@ mod disk;
 pub mod expected;
 pub mod judge;
 pub mod lives;
-pub mod rounds;
 mod mount;
 pub mod random;
+pub mod rounds;
 pub mod store;
 mod teller;
 mod volume;
 pub mod words;
 pub mod work;
 
-pub use disk::{FAULT, Fault, Held, TOLD, VolatileDisk};
+pub use disk::{FAULT, Fault, Held, Moment, TOLD, VolatileDisk};
 pub use mount::mount;
 pub use volume::{Event, Loss, Volume};

@@ -73,7 +73,10 @@ impl Recorded {
     pub fn steps(&self) -> Vec<usize> {
         let steps = self.log.iter().enumerate();
         let steps = steps.filter(|(_, event)| event.is_step());
-        steps.map(|(index, _)| index).chain([self.log.len()]).collect()
+        steps
+            .map(|(index, _)| index)
+            .chain([self.log.len()])
+            .collect()
     }
 
     /// Where in the log that was said first; its end if it was not.
@@ -150,7 +153,12 @@ impl Shape {
 /// # Errors
 ///
 /// What went wrong without any fault: that is a finding.
-pub fn record(program: &Path, seed: u64, shape: Shape, bend: Option<Bend>) -> Result<Recorded, String> {
+pub fn record(
+    program: &Path,
+    seed: u64,
+    shape: Shape,
+    bend: Option<Bend>,
+) -> Result<Recorded, String> {
     let mounted = Mounted::new(VolatileDisk::recording(Volume::default())).map_err(text)?;
     let mut workers = Vec::new();
     for process in 0..shape.processes {
@@ -167,9 +175,9 @@ pub fn record(program: &Path, seed: u64, shape: Shape, bend: Option<Bend>) -> Re
         start: Volume::default(),
         log: mounted.disk.log(),
     };
-    let failed = recorded.words().find(|line| {
-        matches!(line.word, Word::Failed(_) | Word::NotOpened(_))
-    });
+    let failed = recorded
+        .words()
+        .find(|line| matches!(line.word, Word::Failed(_) | Word::NotOpened(_)));
     match failed {
         Some(line) => Err(format!("a life without any fault: {line:?}")),
         None => Ok(recorded),

@@ -80,7 +80,11 @@ fn go(arguments: &Arguments) -> ExitCode {
         let mut tally = Tally::default();
         println!("seed {seed}: {:?}", Kind::of(seed));
         evidence.seed(seed);
-        note(&mut evidence, run(&program, seed, CUTS_EACH, arguments.cut, &mut tally), seed);
+        note(
+            &mut evidence,
+            run(&program, seed, CUTS_EACH, arguments.cut, &mut tally),
+            seed,
+        );
         count(&mut evidence, &tally);
         return finish(evidence, arguments, &deadline);
     }
@@ -95,7 +99,8 @@ fn go(arguments: &Arguments) -> ExitCode {
         }
     }
     evidence.not_covered("disks that lie about a sync, or change what they once kept");
-    evidence.not_covered("the file systems under a real disk, and other operating systems than Linux");
+    evidence
+        .not_covered("the file systems under a real disk, and other operating systems than Linux");
     evidence.not_covered(
         "a sync that failed, a process killed before its next commit, and then a power loss",
     );
@@ -127,7 +132,14 @@ fn go_on_until(deadline: &Deadline, program: &Path, start: u64, evidence: &mut E
     let (tally, evidence) = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     count(evidence, &tally);
     if evidence.broken.is_empty() {
-        for rule in [RULE_DURABLE, RULE_EPOCHS, RULE_WHOLE, RULE_SOUND, RULE_KILLED, RULE_FAULTS] {
+        for rule in [
+            RULE_DURABLE,
+            RULE_EPOCHS,
+            RULE_WHOLE,
+            RULE_SOUND,
+            RULE_KILLED,
+            RULE_FAULTS,
+        ] {
             evidence.held(rule);
         }
     }
@@ -147,12 +159,18 @@ fn count(evidence: &mut Evidence, tally: &Tally) {
     evidence.tried("writes, syncs and changes of names in them", tally.steps);
     evidence.tried("power cuts judged", tally.cuts);
     evidence.tried("power cuts that left the same as another", tally.repeated);
-    evidence.tried("second power cuts, mostly during the recovery", tally.second_cuts);
+    evidence.tried(
+        "second power cuts, mostly during the recovery",
+        tally.second_cuts,
+    );
     evidence.tried("processes killed in a write or a sync", tally.kills);
     evidence.tried("of those with another process at work", tally.survived);
     evidence.tried("writes and syncs that failed", tally.faults);
     evidence.tried("requests that were told of a failure", tally.failures);
-    evidence.tried("acknowledgements found again, over all cuts", tally.acknowledged);
+    evidence.tried(
+        "acknowledgements found again, over all cuts",
+        tally.acknowledged,
+    );
 }
 
 fn finish(mut evidence: Evidence, arguments: &Arguments, deadline: &Deadline) -> ExitCode {

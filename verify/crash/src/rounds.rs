@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::bend::Bend;
 use crate::cuts::{Cut, Syncs, check, cut_again, index, leave, pick};
-use crate::disk::{FAULT, Fault, Held, VolatileDisk};
+use crate::disk::{FAULT, Fault, Held, Moment, VolatileDisk};
 use crate::lives::{Mounted, Recorded, Shape, Worker, record, said};
 use crate::random::Random;
+use crate::store::STORE;
 use crate::volume::{Event, Loss, Volume};
 use crate::words::Word;
 use crate::work::Plan;
@@ -17,6 +18,8 @@ use crate::work::Plan;
 const CUT_AGAIN_EVERY: u64 = 3;
 /// The steps of a life are about so many; a kill or a fault comes before that.
 const STEPS: u64 = 700;
+/// The commits of a process that is to be killed are about so many.
+const COMMITS: u64 = 30;
 /// What follows a kill or a fault is cut more often than the rest.
 const AFTERMATH: usize = 60;
 const KILL_WAIT: Duration = Duration::from_millis(20);
@@ -198,7 +201,12 @@ pub fn kill(
         false => None,
     };
     let mut victim = start(0, 0, shape.turns)?;
-    let held = disk.hold(victim.id(), random.below(STEPS));
+    // Half of them while a commit is on its way to the disk.
+    let moment = match random.chance(1, 2) {
+        true => Moment::Step(random.below(STEPS)),
+        false => Moment::SyncOf(format!("{STORE}-wal"), random.below(COMMITS)),
+    };
+    let held = disk.hold(victim.id(), moment);
     let is_killed = loop {
         match held.recv_timeout(KILL_WAIT) {
             Ok(()) => break true,
@@ -272,7 +280,9 @@ fn fault(
     let moments: Vec<_> = faults_in(&life.log).collect();
     tally.faults += moments.len() as u64;
     let words = said(&life.log);
-    tally.failures += words.filter(|line| matches!(line.word, Word::Failed(_))).count() as u64;
+    tally.failures += words
+        .filter(|line| matches!(line.word, Word::Failed(_)))
+        .count() as u64;
     judge_cuts(program, &life, cuts, &moments, only, random, tally)?;
     if is_for_good || moments.is_empty() {
         return Ok(());
@@ -285,7 +295,11 @@ fn fault(
 /// # Errors
 ///
 /// If a process does not end.
-pub fn live_with_faults(program: &Path, seed: u64, disk: &VolatileDisk) -> Result<Recorded, String> {
+pub fn live_with_faults(
+    program: &Path,
+    seed: u64,
+    disk: &VolatileDisk,
+) -> Result<Recorded, String> {
     let shape = Shape::of(seed);
     let mounted = Mounted::new(disk.clone()).map_err(text)?;
     let mut workers = Vec::new();
@@ -313,14 +327,22 @@ pub fn faults_in(log: &[Event]) -> impl Iterator<Item = usize> {
 
 /// A fault that has passed is over: who had opened the store gets answers again, without opening it again.
 fn goes_on_after_faults(life: &Recorded) -> Result<(), String> {
-    let is_opened = life.words().all(|line| !matches!(line.word, Word::NotOpened(_)));
+    let is_opened = life
+        .words()
+        .all(|line| !matches!(line.word, Word::NotOpened(_)));
     let last = faults_in(&life.log).last().unwrap_or(0);
     let after: Vec<_> = said(&life.log[last..]).collect();
-    let failures = after.iter().filter(|line| matches!(line.word, Word::Failed(_)));
-    let asked = after.iter().filter(|line| matches!(line.word, Word::Asks(_)));
+    let failures = after
+        .iter()
+        .filter(|line| matches!(line.word, Word::Failed(_)));
+    let asked = after
+        .iter()
+        .filter(|line| matches!(line.word, Word::Asks(_)));
     let (failures, asked) = (failures.count(), asked.count());
     if is_opened && asked > 40 && failures * 2 > asked {
-        return Err(format!("after the last fault {failures} of {asked} requests failed"));
+        return Err(format!(
+            "after the last fault {failures} of {asked} requests failed"
+        ));
     }
     Ok(())
 }

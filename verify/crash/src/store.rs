@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster_lease::{
-    AUDIT_PAGE_MAX, AuditLog, AuditQuery, DenyReason, ExpectedRevision, Fence, FencedError, GrantId,
-    LIST_PAGE_MAX, LeaseOp, LeaseSerializer, ListQuery, Principal, Registers, ResourceName,
-    TransitionOutcome, Ttl,
+    AUDIT_PAGE_MAX, AuditLog, AuditQuery, DenyReason, ExpectedRevision, Fence, FencedError,
+    GrantId, LIST_PAGE_MAX, LeaseOp, LeaseSerializer, ListQuery, Principal, Registers,
+    ResourceName, TransitionOutcome, Ttl,
 };
 use aster_sqlite::{ClockDomain, OpenError, SqliteOptions, SqliteSerializer, StoreTime, rusqlite};
 use rusqlite::Connection;
@@ -103,7 +103,13 @@ pub fn id_of(words: &str) -> [u8; 16] {
     let half = hasher.finish().to_le_bytes();
     "and again".hash(&mut hasher);
     let other = hasher.finish().to_le_bytes();
-    std::array::from_fn(|index| if index < 8 { half[index] } else { other[index - 8] })
+    std::array::from_fn(|index| {
+        if index < 8 {
+            half[index]
+        } else {
+            other[index - 8]
+        }
+    })
 }
 
 /// Everything that is in the store, as its users and SQLite see it.
@@ -131,7 +137,11 @@ pub async fn look(store: &SqliteSerializer) -> Result<Found, String> {
             None => break,
         }
     }
-    found.floor = store.snapshot("nobody ever asks for this").await.map_err(text)?.epoch;
+    found.floor = store
+        .snapshot("nobody ever asks for this")
+        .await
+        .map_err(text)?
+        .epoch;
     for resource in found.rows.keys() {
         if let Some(value) = store.read(resource).await.map_err(text)? {
             let value = (value.value_revision, value.epoch, value.value);
@@ -226,13 +236,21 @@ pub async fn go_on(
     tell: &(dyn Fn(Line) + Sync),
 ) -> Result<(), String> {
     for (resource, holder) in expected.held_off() {
-        if found.rows.get(resource).is_none_or(|row| row.holder.is_some()) {
+        if found
+            .rows
+            .get(resource)
+            .is_none_or(|row| row.holder.is_some())
+        {
             continue;
         }
         let op = acquire(holder, &format!("{boot} {resource} held off"));
         match store.transition(resource, op).await.map_err(text)? {
             TransitionOutcome::Denied(DenyReason::HeldOff, _) => {}
-            other => return Err(format!("{resource}: {holder} was held off, and now: {other:?}")),
+            other => {
+                return Err(format!(
+                    "{resource}: {holder} was held off, and now: {other:?}"
+                ));
+            }
         }
     }
     let mut callers = Vec::new();
@@ -273,7 +291,11 @@ async fn take(
         };
         match store.transition(resource, renew).await.map_err(text)? {
             TransitionOutcome::Renewed => {}
-            other => return Err(format!("{resource}: a held lease was not renewed: {other:?}")),
+            other => {
+                return Err(format!(
+                    "{resource}: a held lease was not renewed: {other:?}"
+                ));
+            }
         }
         let revoke = LeaseOp::Revoke {
             operator: principal("operator"),
@@ -288,7 +310,11 @@ async fn take(
                 resource: resource.to_owned(),
                 epoch: highest,
             }),
-            other => return Err(format!("{resource}: a held lease was not revoked: {other:?}")),
+            other => {
+                return Err(format!(
+                    "{resource}: a held lease was not revoked: {other:?}"
+                ));
+            }
         }
     }
     tell(Word::Asks(crate::words::Wish::Acquire {
@@ -328,9 +354,14 @@ async fn take(
     if let Some(stale) = stale {
         let any = ExpectedRevision::Any;
         let holder = stale.holder.to_string();
-        let late = store.compare_and_set(&stale, &holder, any, b"late".to_vec()).await;
+        let late = store
+            .compare_and_set(&stale, &holder, any, b"late".to_vec())
+            .await;
         if !matches!(late, Err(aster_lease::RegisterError::Rejected(_))) {
-            return Err(format!("{resource}: a write of epoch {} was answered {late:?}", stale.epoch));
+            return Err(format!(
+                "{resource}: a write of epoch {} was answered {late:?}",
+                stale.epoch
+            ));
         }
     }
     let value = crate::words::Value {

@@ -20,8 +20,8 @@ use crate::store::{self, QUEUE, STORE, acquire, id_of, principal, write_number};
 use crate::teller::Teller;
 use crate::words::{Value, Wish, Word};
 
-/// How long a caller waits in the queue; longer than a life takes.
-const WAIT: Duration = Duration::from_secs(60);
+/// How long a caller waits in the queue, at most.
+const WAIT: Duration = Duration::from_secs(4);
 /// How long a hold-off lasts; longer than a life takes.
 const HOLD_OFF: Duration = Duration::from_secs(3_600);
 /// Now and then a value is larger than a page.
@@ -52,7 +52,10 @@ pub struct Plan {
 ///
 /// If there is no place to say what happens.
 pub fn work(directory: &Path, plan: &Plan) -> std::io::Result<()> {
-    let teller = Teller::new(directory, format!("life {} process {}", plan.life, plan.process))?;
+    let teller = Teller::new(
+        directory,
+        format!("life {} process {}", plan.life, plan.process),
+    )?;
     let store = match store::open(directory, plan.boot) {
         Ok(store) => store,
         Err(error) => {
@@ -67,7 +70,10 @@ pub fn work(directory: &Path, plan: &Plan) -> std::io::Result<()> {
     for number in 0..plan.callers {
         let caller = Caller {
             store: store.clone(),
-            teller: teller.of(format!("life {} process {} caller {number}", plan.life, plan.process)),
+            teller: teller.of(format!(
+                "life {} process {} caller {number}",
+                plan.life, plan.process
+            )),
             random: Random::new(plan.seed ^ id_number(plan.life, plan.process, number)),
             number,
             plan: plan.clone(),
@@ -134,15 +140,27 @@ impl Caller {
         format!("{seed} {life} {process} {} {turn} {what}", self.number)
     }
 
-    /// What an earlier life left: the same resource is seen, and ended.
+    /// What an earlier life, or a failure, left behind: it is seen, and ended.
     async fn ask_again(&mut self) {
         let own = self.own();
-        self.see(&own).await;
-        if let Ok(row) = self.store.snapshot(&own).await
-            && row.held
-        {
-            self.end(&own, row.epoch, End::Revoke).await;
+        for resource in [own.as_str(), QUEUE] {
+            self.see(resource).await;
+            if let Ok(row) = self.store.snapshot(resource).await
+                && row.holder.is_some_and(|holder| self.has_forgotten(&holder))
+            {
+                self.end(resource, row.epoch, End::Revoke).await;
+            }
         }
+    }
+
+    /// Whether this caller, or its process in an earlier life, got a lease under that name. Nobody else
+    /// gives it back.
+    fn has_forgotten(&self, holder: &str) -> bool {
+        let Plan { process, life, .. } = self.plan;
+        let words: Vec<_> = holder.split(' ').collect();
+        let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
+        number(2) == Some(process)
+            && (number(1).is_some_and(|earlier| earlier < life) || number(3) == Some(self.number))
     }
 
     /// A name that nobody uses again: its row is idle afterwards.
@@ -152,7 +170,8 @@ impl Caller {
         let Some(owned) = self.acquire(&name, turn).await else {
             return;
         };
-        self.end(&name, owned.fence.epoch, End::Release(owned.holder)).await;
+        self.end(&name, owned.fence.epoch, End::Release(owned.holder))
+            .await;
     }
 
     async fn use_and_end(&mut self, resource: &str, turn: u64) {
@@ -189,6 +208,7 @@ impl Caller {
     }
 
     async fn queue_up(&mut self, turn: u64) {
+        self.ask_again().await;
         let holder = self.words(turn, "holder");
         let request = WaitRequest {
             candidate: principal(&holder),
@@ -356,11 +376,15 @@ impl Caller {
         let written = match ends {
             true => {
                 let store = &self.store;
-                store.release_with_value(fence, holder, any, bytes, write_id).await
+                store
+                    .release_with_value(fence, holder, any, bytes, write_id)
+                    .await
             }
             false => {
                 let store = &self.store;
-                store.compare_and_set_with_id(fence, holder, any, bytes, write_id).await
+                store
+                    .compare_and_set_with_id(fence, holder, any, bytes, write_id)
+                    .await
             }
         };
         match written {

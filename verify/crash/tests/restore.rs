@@ -1,4 +1,4 @@
-//! Power is lost at every step of a backup and of a restore. Whatever stands under the name that was
+//! Power is lost at any step of a backup and of a restore. Whatever stands under the name that was
 //! asked for afterwards is whole, and nothing does unless it is.
 
 #![cfg(target_os = "linux")]
@@ -17,12 +17,15 @@ use aster_lease::{
     ExpectedRevision, Fence, GrantId, LeaseOp, LeaseSerializer, Principal, Registers,
     TransitionOutcome, Ttl,
 };
-use aster_sqlite::{ExistingBackup, OpenError, SqliteOptions, SqliteSerializer};
-use support::mount;
+use aster_sqlite::{ExistingBackup, SqliteOptions, SqliteSerializer};
+use support::{in_child, mount, role};
 use tempfile::TempDir;
 
 /// More than one page.
 const VALUE: &[u8] = &[7; 20_000];
+
+/// Every so many steps there is a cut; at every one with `ASTER_CRASH_STRIDE=1`.
+const STRIDE: u64 = 3;
 
 fn operator() -> Principal {
     Principal::new("operator").unwrap()
@@ -53,28 +56,33 @@ fn original() -> (TempDir, SqliteSerializer, Fence) {
     (directory, store, fence)
 }
 
-/// Runs `attempt` once for every step at which the power can be cut, and `check` on what is left, with
-/// whether the attempt had been acknowledged. Answers how often something was left without that.
-fn cut_at_every_step(
-    attempt: &dyn Fn(&Path) -> Result<(), OpenError>,
-    check: &dyn Fn(&Path),
-) -> Option<usize> {
+/// Runs the role `attempt` once for each step at which the power is cut, and `check` on what is left, if
+/// something is. Each takes `source` and then the path on the disk. Answers how often something was left
+/// without an acknowledgement.
+fn cut_at_steps(attempt: &str, check: &str, source: &Path, fence: &Fence) -> Option<usize> {
+    let stride = std::env::var("ASTER_CRASH_STRIDE").ok();
+    let stride = stride.and_then(|text| text.parse().ok()).unwrap_or(STRIDE);
     let (mut unacknowledged, mut step) = (0, 0_u64);
     loop {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("copy.db");
+        let (epoch, authority) = (fence.epoch.to_string(), fence.authority.to_string());
+        let run = |role| {
+            let words = [role, source.to_str().unwrap(), target.to_str().unwrap()];
+            in_child(&[&words[..], &[epoch.as_str(), authority.as_str()]].concat())
+        };
         let disk = VolatileDisk::new();
         let seed = 0x9e37_79b9_7f4a_7c15_u64 ^ (step + 1).wrapping_mul(0x2545_f491_4f6c_dd1d);
         let acknowledged = {
             let _session = mount(&disk, directory.path())?;
             disk.cut_after(step, Loss::Pages, seed);
-            attempt(&target).is_ok()
+            run(attempt).is_ok()
         };
         let is_over = disk.steps() < step;
         disk.power_cycle(Loss::Pages, seed);
         let _session = mount(&disk, directory.path())?;
         if target.exists() {
-            check(&target);
+            run(check).unwrap_or_else(|what| panic!("cut {step}: {what}"));
             unacknowledged += usize::from(!acknowledged);
         } else {
             assert!(!acknowledged, "cut {step}: it was acknowledged and is gone");
@@ -84,14 +92,45 @@ fn cut_at_every_step(
             println!("{step} steps, {unacknowledged} times whole without an acknowledgement");
             return Some(unacknowledged);
         }
-        step += 1;
+        step += stride;
     }
 }
 
-fn assert_whole(store: &SqliteSerializer, fence: &Fence) {
-    assert_ne!(store.store_authority(), fence.authority);
+#[test]
+fn role_of_a_child() {
+    let Some(words) = role() else { return };
+    let [role, source, target, epoch, authority] = words.as_slice() else {
+        panic!("{words:?}");
+    };
+    match role.as_str() {
+        "restore" => drop(SqliteSerializer::restore(source, target, &operator()).unwrap()),
+        "backup" => {
+            let store = SqliteSerializer::open(source).unwrap();
+            drop(store.backup(target, ExistingBackup::Keep).unwrap());
+        }
+        "check a restored store" => {
+            let options = SqliteOptions {
+                create: false,
+                ..SqliteOptions::default()
+            };
+            let store = SqliteSerializer::open_with(target, options).unwrap();
+            assert_whole(&store, epoch.parse().unwrap(), authority);
+        }
+        "check a backup" => {
+            let elsewhere = tempfile::tempdir().unwrap();
+            let to = elsewhere.path().join("restored.db");
+            SqliteSerializer::restore(target, &to, &operator()).unwrap();
+            let store = SqliteSerializer::open(&to).unwrap();
+            assert_whole(&store, epoch.parse().unwrap(), authority);
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn assert_whole(store: &SqliteSerializer, epoch: u64, authority: &str) {
+    assert_ne!(store.store_authority().to_string(), authority);
     let row = block_on(store.snapshot("catalog")).unwrap();
-    assert!(!row.held && row.epoch > fence.epoch, "{row:?}");
+    assert!(!row.held && row.epoch > epoch, "{row:?}");
     let value = block_on(Registers::read(store, "catalog"))
         .unwrap()
         .unwrap();
@@ -103,27 +142,11 @@ fn a_restore_that_is_cut_off_leaves_no_store_or_a_whole_one() {
     let (directory, store, fence) = original();
     let backup = directory.path().join("backup.db");
     store.backup(&backup, ExistingBackup::Keep).unwrap();
-    let restore = |to: &Path| SqliteSerializer::restore(&backup, to, &operator()).map(|_| ());
-    cut_at_every_step(&restore, &|found| {
-        let options = SqliteOptions {
-            create: false,
-            ..SqliteOptions::default()
-        };
-        assert_whole(
-            &SqliteSerializer::open_with(found, options).unwrap(),
-            &fence,
-        );
-    });
+    cut_at_steps("restore", "check a restored store", &backup, &fence);
 }
 
 #[test]
 fn a_backup_that_is_cut_off_leaves_no_file_or_a_whole_one() {
     let (_directory, store, fence) = original();
-    let backup = |to: &Path| store.backup(to, ExistingBackup::Keep).map(|_| ());
-    cut_at_every_step(&backup, &|found| {
-        let elsewhere = tempfile::tempdir().unwrap();
-        let to = elsewhere.path().join("restored.db");
-        SqliteSerializer::restore(found, &to, &operator()).unwrap();
-        assert_whole(&SqliteSerializer::open(&to).unwrap(), &fence);
-    });
+    cut_at_steps("backup", "check a backup", store.path(), &fence);
 }

@@ -32,3 +32,30 @@ pub fn is_permitted() -> bool {
     let directory = tempfile::tempdir().unwrap();
     mount(&VolatileDisk::new(), directory.path()).is_some()
 }
+
+const ROLE: &str = "ASTER_CRASH_ROLE";
+
+/// What this process is to do, if it is a child of a test: the words of [`in_child`].
+pub fn role() -> Option<Vec<String>> {
+    let words = std::env::var(ROLE).ok()?;
+    Some(words.split('\n').map(str::to_owned).collect())
+}
+
+/// Runs the test `role_of_a_child` of the same file in a process of its own: who serves the disk must not use
+/// SQLite on it, or the two wait for each other in the kernel. An error is what the child printed.
+pub fn in_child(words: &[&str]) -> Result<(), String> {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "role_of_a_child",
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(ROLE, words.join("\n"))
+        .output()
+        .unwrap();
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
