@@ -83,13 +83,18 @@ impl JournalPaths {
         }
     }
 
-    /// Makes the log durable as it is. SQLite keeps no locks on it that closing a descriptor would drop.
-    pub(crate) fn sync_log(&self) -> io::Result<()> {
+    /// Makes the log durable as it is, and its name. A process that was killed while it committed may have
+    /// left changes there that never reached the disk: before anybody is told of them they have to, or a
+    /// power loss would take them back.
+    pub(crate) fn make_durable(&self) -> io::Result<()> {
+        // SQLite keeps no locks on its log that closing a descriptor would drop.
         match std::fs::File::open(&self.log) {
-            Ok(log) => log.sync_data(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+            Ok(log) => log.sync_data()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
+        // SQLite syncs the directory, too, but goes on when that fails.
+        sync_directory(&self.log)
     }
 
     /// What is there now. While a connection is open and has read once, both files stay.

@@ -73,7 +73,8 @@ impl SqliteSerializer {
     /// [`FencedError::Operation`] with what `operation` returned; [`FencedError::Store`] when the
     /// store is busy, refuses to serve or cannot keep the change, and
     /// [`SerializerError::Reentrant`] in it when called from inside another operation on the same
-    /// file. After an error nothing has changed.
+    /// file. After an error nothing has changed, with one exception: when the medium failed in the commit
+    /// itself, the change may still show up after the process or the machine has died.
     pub fn mutate_fenced<W, R, E>(
         &self,
         fence: &Fence,

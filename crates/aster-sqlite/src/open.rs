@@ -94,7 +94,13 @@ pub(crate) fn open(
         path,
         options,
     };
-    sync_what_was_found(&shared)?;
+    shared
+        .journal_paths
+        .make_durable()
+        .map_err(|source| OpenError::Io {
+            path: shared.path.clone(),
+            source,
+        })?;
     join(&shared, &connection).map_err(|error| as_open_error(&shared.path, error))?;
     shared.keep_journal();
     Ok((Arc::new(shared), connection))
@@ -333,21 +339,6 @@ fn create(
     fold_journal(connection);
     sync_directory(path).map_err(|source| OpenError::Io {
         path: path.to_owned(),
-        source,
-    })
-}
-
-/// A process that was killed while it committed may have left changes in the log that never reached the
-/// disk, and the log's own name: before anybody is told of them they are made durable, or a power loss would
-/// take them back.
-fn sync_what_was_found(shared: &Shared) -> Result<(), OpenError> {
-    let path = &shared.path;
-    let synced = shared
-        .journal_paths
-        .sync_log()
-        .and_then(|()| sync_directory(path));
-    synced.map_err(|source| OpenError::Io {
-        path: path.clone(),
         source,
     })
 }

@@ -103,7 +103,7 @@ impl Planted {
             Planted::FaultsUnsaid => {
                 let disk = VolatileDisk::recording(Volume::default());
                 for number in 1..40 {
-                    let seed = random.next();
+                    let seed = random.number();
                     disk.fail_at(number * 20, Fault::Unsaid { seed });
                 }
                 live_with_faults(program, seed, &disk)?

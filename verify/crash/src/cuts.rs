@@ -158,7 +158,7 @@ pub fn cut_again(
     let cut = Cut {
         at,
         loss: Loss::ALL[index(random, Loss::ALL.len())],
-        seed: random.next(),
+        seed: random.number(),
     };
     let mut result = Ok(());
     leave(&second.recorded, vec![cut], Syncs::Obeyed, |left| {
@@ -186,7 +186,7 @@ pub fn pick(steps: &[usize], count: usize, random: &mut Random) -> Vec<Cut> {
         cuts.push(Cut {
             at: steps[index(random, steps.len())],
             loss: Loss::ALL[index(random, Loss::ALL.len())],
-            seed: random.next(),
+            seed: random.number(),
         });
     }
     cuts

@@ -26,7 +26,7 @@ always the rest.
 const SECONDS: u64 = 60;
 /// How many cuts one life is good for.
 const CUTS_EACH: usize = 60;
-const COMMAND: &str = "cargo run -p aster-crash --";
+const COMMAND: &str = "cargo run --release -p aster-crash --";
 
 struct Arguments {
     options: Options,
@@ -67,7 +67,7 @@ fn go(arguments: &Arguments) -> ExitCode {
     let seconds = arguments.options.seconds.unwrap_or(SECONDS);
     let deadline = Deadline::after_s(seconds);
     let mut evidence = Evidence::new(
-        "crashes",
+        "crash",
         "the SQLite store dies at any write and any sync: power loss, kill -9, failing disks",
         &format!("{COMMAND} --seconds {seconds}"),
     );

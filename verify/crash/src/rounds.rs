@@ -131,7 +131,7 @@ pub fn judge_cuts(
     tally.steps += steps.len() as u64;
     let cuts = match only {
         Some(at) => {
-            let seed = random.next();
+            let seed = random.number();
             Loss::ALL.map(|loss| Cut { at, loss, seed }).to_vec()
         }
         None => {
@@ -271,7 +271,7 @@ fn fault(
             0 => Fault::Full,
             1 => Fault::Short,
             _ => Fault::Io {
-                seed: random.next(),
+                seed: random.number(),
             },
         };
         disk.fail_at(random.below(STEPS), fault);

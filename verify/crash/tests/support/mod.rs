@@ -4,7 +4,11 @@
     unreachable_pub,
     reason = "each test file uses its own part of this"
 )]
-#![allow(clippy::print_stderr, reason = "says what was skipped")]
+#![allow(
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "says what was skipped; a test that cannot go on fails"
+)]
 
 use std::path::Path;
 
