@@ -1,7 +1,11 @@
 //! What is broken on purpose is noticed.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests may panic, and say what was tried"
+)]
 
 mod support;
 

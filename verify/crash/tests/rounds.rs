@@ -1,7 +1,11 @@
 //! A short run of every kind of death; `aster-crash` goes on for as long as it is told to.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests may panic, and say what was tried"
+)]
 
 mod support;
 
