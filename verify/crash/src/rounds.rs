@@ -14,6 +14,8 @@ use crate::volume::{Event, Loss, Volume};
 use crate::words::Word;
 use crate::work::Plan;
 
+/// One seed kills so many processes, or lives so many lives with faults.
+const EACH: u64 = 8;
 /// Every so many cuts the life after it is cut, too.
 const CUT_AGAIN_EVERY: u64 = 3;
 /// The steps of a life are about so many; a kill or a fault comes before that.
@@ -107,8 +109,22 @@ pub fn run(
             let life = record(program, seed, Shape::of(seed), None)?;
             judge_cuts(program, &life, cuts, &[], only, &mut random, tally)
         }
-        Kind::Kill => kill(program, seed, cuts, only, None, &mut random, tally),
-        Kind::Fault => fault(program, seed, cuts, only, &mut random, tally),
+        Kind::Kill => {
+            for number in 0..EACH {
+                let seed = seed.wrapping_add(number << 32);
+                let cuts = cuts.div_ceil(EACH as usize);
+                kill(program, seed, cuts, only, None, &mut random, tally)?;
+            }
+            Ok(())
+        }
+        Kind::Fault => {
+            for number in 0..EACH {
+                let seed = seed.wrapping_add(number << 32);
+                let cuts = cuts.div_ceil(EACH as usize);
+                fault(program, seed, cuts, only, &mut random, tally)?;
+            }
+            Ok(())
+        }
     }
 }
 
@@ -300,7 +316,7 @@ pub fn live_with_faults(
     seed: u64,
     disk: &VolatileDisk,
 ) -> Result<Recorded, String> {
-    let shape = Shape::of(seed);
+    let shape = Shape::of(seed.wrapping_add((seed >> 32) * 4));
     let mounted = Mounted::new(disk.clone()).map_err(text)?;
     let mut workers = Vec::new();
     for process in 0..shape.processes {
