@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-fn load(path: &Path) -> Result<Option<Principal>, Failure> {
+pub(crate) fn load(path: &Path) -> Result<Option<Principal>, Failure> {
     // Without O_NONBLOCK a named pipe in its place would keep us waiting.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let opened = OpenOptions::new()

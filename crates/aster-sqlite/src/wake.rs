@@ -167,7 +167,7 @@ pub(crate) fn all_dead(main: &Path) -> Vec<ProcessId> {
 }
 
 /// `<file>-aster-<16 hexadecimal digits>`.
-fn path_of(main: &Path, process: ProcessId) -> PathBuf {
+pub(crate) fn path_of(main: &Path, process: ProcessId) -> PathBuf {
     let mut name = prefix_of(main);
     for byte in process {
         name.push(format!("{byte:02x}"));
@@ -176,7 +176,7 @@ fn path_of(main: &Path, process: ProcessId) -> PathBuf {
 }
 
 /// The process of which a socket's name ends so.
-fn process_of(digits: &[u8]) -> Option<ProcessId> {
+pub(crate) fn process_of(digits: &[u8]) -> Option<ProcessId> {
     let digits = std::str::from_utf8(digits).ok()?;
     let is_ours = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = is_ours.then(|| u64::from_str_radix(digits, 16).ok())?;

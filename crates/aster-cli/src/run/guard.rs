@@ -139,11 +139,11 @@ fn spawn() -> io::Result<(Child, ChildStdin)> {
 
 /// What the guard has been told so far.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Orders {
-    group: Option<i32>,
-    directory: Option<PathBuf>,
-    deadline: Option<Duration>,
-    done: bool,
+pub(crate) struct Orders {
+    pub(crate) group: Option<i32>,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) done: bool,
 }
 
 impl Orders {
@@ -173,10 +173,12 @@ pub(crate) fn guard() {
     let mut pending = Vec::new();
     loop {
         match wait_for_input(orders.deadline) {
-            Ok(Input::Ready) => match read_lines(&mut pending, &mut orders) {
-                Ok(true) => {}
-                Ok(false) | Err(_) => break,
-            },
+            Ok(Input::Ready) => {
+                match read_lines(&mut io::stdin().lock(), &mut pending, &mut orders) {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => break,
+                }
+            }
             Ok(Input::Nothing) => {}
             Err(_) => break,
         }
@@ -221,9 +223,13 @@ fn wait_for_input(deadline: Option<Duration>) -> io::Result<Input> {
 }
 
 /// `false` at the end of the pipe.
-fn read_lines(pending: &mut Vec<u8>, orders: &mut Orders) -> io::Result<bool> {
+pub(crate) fn read_lines(
+    pipe: &mut impl Read,
+    pending: &mut Vec<u8>,
+    orders: &mut Orders,
+) -> io::Result<bool> {
     let mut chunk = [0; 4096];
-    let read = io::stdin().lock().read(&mut chunk)?;
+    let read = pipe.read(&mut chunk)?;
     pending.extend_from_slice(&chunk[..read]);
     while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
         let line: Vec<u8> = pending.drain(..=end).collect();
