@@ -120,6 +120,8 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 
 fn url_of(path: PathBuf) -> Result<String, Failure> {
     match path.to_str() {
+        // `sqlite:` and two slashes would be the beginning of a host.
+        Some(path) if path.starts_with("//") => Ok(format!("sqlite://{path}")),
         Some(path) => Ok(format!("sqlite:{path}")),
         None => Err(Failure::new(
             FailureKind::InvalidInput,

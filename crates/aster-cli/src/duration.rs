@@ -112,6 +112,11 @@ fn zero_or_more(text: &str) -> Result<Duration, InvalidDuration> {
     if !is_digits(whole) || !is_digits(fraction) {
         return Err(InvalidDuration::Number);
     }
+    // They say nothing, and without them every text that means whole milliseconds stays in range below.
+    let fraction = match fraction.trim_end_matches('0') {
+        "" => "0",
+        digits => digits,
+    };
     let parse = |part: &str| part.parse::<u128>().map_err(|_| InvalidDuration::TooLarge);
     let scale = u32::try_from(fraction.len())
         .ok()
@@ -195,6 +200,7 @@ mod tests {
             ("1 s", Number),
             ("1.0005s", TooFine),
             ("0.5ms", TooFine),
+            ("0.0000001h", TooFine),
             ("1ns", Number),
             ("0.0000000000000000000000001s", TooFine),
             ("99999999999999999999999999999s", TooLarge),

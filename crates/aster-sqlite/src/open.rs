@@ -291,7 +291,10 @@ pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<(), 
         message: message.to_owned(),
     };
     let found = version.ok_or_else(|| damaged("the store's own row is missing"))?;
-    let found = u64::try_from(found).map_err(|_| damaged("a negative schema version"))?;
+    let found = match u64::try_from(found) {
+        Ok(found) if found > 0 => found,
+        _ => return Err(damaged("a schema version that never was")),
+    };
     if found > SCHEMA_VERSION {
         return Err(OpenError::NewerSchema {
             path: path.to_owned(),

@@ -67,7 +67,9 @@ impl Mailbox {
 
     /// Which resources others speak of.
     pub(crate) fn hear(&self) -> Vec<ResourceName> {
-        let mut bytes = [0; RESOURCE_BYTES_MAX];
+        // One more than the longest name: the system cuts a datagram that is longer than the room for it, and
+        // the beginning of a name is another name.
+        let mut bytes = [0; RESOURCE_BYTES_MAX + 1];
         let mut heard = Vec::new();
         for _ in 0..HEARD_MAX {
             let Ok(length) = self.socket.recv(&mut bytes) else {

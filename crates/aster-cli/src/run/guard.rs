@@ -149,7 +149,8 @@ pub(crate) struct Orders {
 impl Orders {
     fn take(&mut self, line: &str) {
         match line.split_once(' ') {
-            Some(("group", id)) => self.group = id.parse().ok(),
+            // To the kernel 0 is our own group, 1 is everybody, and a negative one is a single process.
+            Some(("group", id)) => self.group = id.parse().ok().filter(|id| *id > 1),
             Some(("deadline", nanos)) => {
                 self.deadline = nanos.parse().ok().map(Duration::from_nanos);
             }
@@ -160,6 +161,10 @@ impl Orders {
 }
 
 fn path_of(hexadecimal: &str) -> Option<PathBuf> {
+    // A sign would be read too.
+    if !hexadecimal.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
     let bytes: Option<Vec<u8>> = (0..hexadecimal.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(hexadecimal.get(at..at + 2)?, 16).ok())
@@ -278,5 +283,23 @@ mod tests {
         assert!(!orders.done);
         orders.take("done");
         assert!(orders.done);
+    }
+
+    #[test]
+    fn no_group_but_that_of_a_run_is_ever_taken() {
+        for line in [
+            "group 1",
+            "group 0",
+            "group -1",
+            "group -77",
+            "group 99999999999",
+        ] {
+            let mut orders = Orders::default();
+            orders.take(line);
+            assert_eq!(orders.group, None, "{line}");
+        }
+        let mut orders = Orders::default();
+        orders.take("directory +f+f");
+        assert_eq!(orders.directory, None);
     }
 }

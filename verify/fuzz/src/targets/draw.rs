@@ -20,12 +20,6 @@ impl<'a> Draw<'a> {
         Self(Unstructured::new(data))
     }
 
-    /// Whether bytes are left.
-    #[must_use]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0
@@ -70,12 +64,6 @@ impl<'a> Draw<'a> {
     pub(crate) fn bytes(&mut self, bytes_max: usize) -> &'a [u8] {
         let length = self.below(bytes_max + 1).min(self.0.len());
         self.0.bytes(length).unwrap_or(&[])
-    }
-
-    /// All that is left.
-    pub(crate) fn rest(&mut self) -> &'a [u8] {
-        let left = self.0.len();
-        self.0.bytes(left).unwrap_or(&[])
     }
 
     /// One of three holders.

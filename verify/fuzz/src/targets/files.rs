@@ -9,7 +9,7 @@ use crate::control::Control;
 use crate::targets::draw::Draw;
 use crate::targets::edits::{blobs_to_text, change_bytes, change_values};
 use crate::targets::place::{Form, Place, TTL_MS, beside, options, put_at};
-use crate::targets::store::{Counts, assert_open_error, use_store};
+use crate::targets::store::{Counts, assert_open_error, assert_serves, use_store};
 use crate::{Seen, Target, seen};
 
 pub(super) const ROWS: Target = Target {
@@ -72,6 +72,7 @@ fn open(path: &Path, options: SqliteOptions) -> Result<SqliteSerializer, OpenErr
 
 fn rows(data: &[u8], open: Open) -> Seen {
     Place::with(|place| {
+        place.tidy();
         let mut draw = Draw::new(data);
         let form = draw.one_of(&[Form::Loose, Form::Closed]);
         let advance_ms = draw.one_of(&[0, TTL_MS + 1]);
@@ -84,25 +85,28 @@ fn rows(data: &[u8], open: Open) -> Seen {
             place.path(),
             Some(&beside(place.path(), "-aster")),
         );
-        check(place, open, advance_ms)
+        check(place, form, open, advance_ms)
     })
 }
 
 fn bytes(data: &[u8], open: Open) -> Seen {
     Place::with(|place| {
+        place.tidy();
         let mut draw = Draw::new(data);
         let form = draw.one_of(&[Form::Closed, Form::WithLogs]);
         let advance_ms = draw.one_of(&[0, TTL_MS + 1]);
         let mut contents = place.contents(form).clone();
         change_bytes(&mut draw, &mut contents);
         place.put(&contents);
-        check(place, open, advance_ms)
+        check(place, form, open, advance_ms)
     })
 }
 
 /// Opens the store at `place`, uses it and looks at what it left.
-fn check(place: &Place, open: Open, advance_ms: u64) -> Seen {
+fn check(place: &Place, form: Form, open: Open, advance_ms: u64) -> Seen {
     let there = place.read();
+    // The main file and its log are as the store left them.
+    let is_side_alone = there[..2] == place.contents(form)[..2];
     // Looking with SQLite writes too, so it looks at a copy.
     let counts = |contents| {
         let copy = place.beside("copy.db");
@@ -113,6 +117,7 @@ fn check(place: &Place, open: Open, advance_ms: u64) -> Seen {
     let (options, time) = options(1_000);
     let answers = match open(place.path(), options) {
         Err(error) => {
+            assert!(!is_side_alone, "the side file may be lost: {error}");
             let after = place.read();
             assert!(
                 there[0] == after[0],
@@ -122,13 +127,21 @@ fn check(place: &Place, open: Open, advance_ms: u64) -> Seen {
         }
         Ok(store) => {
             time.advance_ms(advance_ms);
+            if before.authority != Some(store.store_authority()) {
+                // Nothing of the old store can be read, so this is a new one: none of its fences passes.
+                assert_eq!(before.authority, None);
+                assert_ne!(store.store_authority(), place.authority());
+                return seen("a new store");
+            }
             let answers = use_store(&store, &before);
+            if is_side_alone {
+                assert_serves(&store);
+            }
             drop(store);
             counts(&place.read()).assert_not_below(&before);
             answers
         }
     };
-    place.tidy();
     seen(answers)
 }
 

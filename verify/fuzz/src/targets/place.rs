@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use aster_core::{ExpectedRevision, GrantId, LeaseOp, Principal, TransitionOutcome, Ttl, WriteId};
+use aster_core::{
+    Authority, ExpectedRevision, GrantId, LeaseOp, Principal, TransitionOutcome, Ttl, WriteId,
+};
 use aster_lease::{Entropy, EntropyError, LeaseSerializer, Registers};
 use aster_sqlite::{ClockDomain, ExistingBackup, SqliteOptions, SqliteSerializer, StoreTime};
 use rusqlite::Connection;
@@ -105,6 +107,7 @@ pub(crate) struct Place {
     with_logs: [Option<Vec<u8>>; 4],
     loose: [Option<Vec<u8>>; 4],
     backup: Vec<u8>,
+    authority: Authority,
 }
 
 impl Place {
@@ -138,6 +141,7 @@ impl Place {
         let (options, _) = options(1);
         let store = SqliteSerializer::open_with(&path, options.clone()).unwrap();
         fill(&store);
+        let authority = store.store_authority();
         let with_logs = read(&path);
         let backup_path = directory.path().join("backup.db");
         store.backup(&backup_path, ExistingBackup::Keep).unwrap();
@@ -164,7 +168,13 @@ impl Place {
             with_logs,
             loose,
             backup,
+            authority,
         }
+    }
+
+    /// The store's authority.
+    pub(crate) fn authority(&self) -> Authority {
+        self.authority
     }
 
     /// The main file's path.
@@ -328,12 +338,12 @@ fn loosen(path: &Path) {
             sql.replace_range(at..=at + end, "");
         }
         let sql = sql
-            .replace("INTEGER PRIMARY KEY", "INTEGER_PRIMARY_KEY")
+            .replace(" INTEGER PRIMARY KEY", "@")
             .replace(" INTEGER", "")
             .replace(" TEXT", "")
             .replace(" BLOB", "")
             .replace(" NOT NULL", "")
-            .replace("INTEGER_PRIMARY_KEY", "INTEGER PRIMARY KEY");
+            .replace('@', " INTEGER PRIMARY KEY");
         connection
             .execute(
                 "UPDATE sqlite_schema SET sql = ?2 WHERE name = ?1",

@@ -70,6 +70,7 @@ fn operator() -> Principal {
 
 fn backup(data: &[u8], restore: Restore) -> Seen {
     Place::with(|place| {
+        place.tidy();
         let mut draw = Draw::new(data);
         let backup = place.beside("backup.db");
         let to = place.beside("restored.db");
@@ -103,7 +104,6 @@ fn backup(data: &[u8], restore: Restore) -> Seen {
             }
             Ok(adopted) => check_adopted(&to, adopted, &before, &options),
         };
-        place.tidy();
         seen(answers)
     })
 }
@@ -140,6 +140,7 @@ fn adopt_with(
 
 fn adopt(data: &[u8], adopt: Adopt) -> Seen {
     Place::with(|place| {
+        place.tidy();
         let mut draw = Draw::new(data);
         if draw.coin() {
             place.put(place.contents(draw.one_of(&[Form::Closed, Form::Loose])));
@@ -164,7 +165,6 @@ fn adopt(data: &[u8], adopt: Adopt) -> Seen {
             }
             Ok(adopted) => check_adopted(place.path(), adopted, &before, &options),
         };
-        place.tidy();
         seen(answers)
     })
 }

@@ -2,8 +2,11 @@
 //! nothing that counts goes back.
 
 use std::path::Path;
+use std::time::Duration;
 
-use aster_core::{ExpectedRevision, GrantId, LeaseOp, Principal, TransitionOutcome, Ttl, WriteId};
+use aster_core::{
+    Authority, ExpectedRevision, GrantId, LeaseOp, Principal, TransitionOutcome, Ttl, WriteId,
+};
 use aster_lease::{
     AuditLog, AuditQuery, LeaseSerializer, ListQuery, RegisterError, Registers, SerializerError,
 };
@@ -26,6 +29,8 @@ pub(crate) enum Count {
 /// What counts, read with plain SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Counts {
+    /// Who issues its epochs; none in a file that holds no store.
+    pub(crate) authority: Option<Authority>,
     pub(crate) floor: Count,
     pub(crate) sequence: Count,
     pub(crate) epochs: [Count; 4],
@@ -46,7 +51,13 @@ impl Counts {
             }
         };
         let of_each = |sql: &str| RESOURCES.map(|resource| count(sql, Some(resource)));
+        let authority = connection.query_row(
+            "SELECT authority FROM aster_store WHERE one = 1",
+            [],
+            |row| row.get(0),
+        );
         Self {
+            authority: authority.ok().map(Authority::from_bytes),
             floor: count("SELECT floor FROM aster_store WHERE one = 1", None),
             sequence: count("SELECT sequence FROM aster_store WHERE one = 1", None),
             epochs: of_each("SELECT epoch FROM aster_rows WHERE resource = ?1"),
@@ -78,11 +89,11 @@ impl Counts {
 
 /// A refusal has a kind and says something, and nothing in it was a panic.
 pub(crate) fn assert_typed(error: &SerializerError) -> String {
+    let _ = error.kind();
     assert!(
         !matches!(error, SerializerError::Unexpected { .. }),
         "{error}"
     );
-    let _ = error.kind();
     short(&error.to_string())
 }
 
@@ -194,4 +205,26 @@ fn use_fence(store: &SqliteSerializer, fence: &aster_core::Fence) -> String {
         }
     }
     answers
+}
+
+/// How often a store is asked while its side file is made anew, and how long it is left alone in between.
+const ASKS_MAX: u32 = 400;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Whatever was in its side file, a store grants again.
+pub(crate) fn assert_serves(store: &SqliteSerializer) {
+    let mut said = String::new();
+    for ask in 0..ASKS_MAX {
+        let op = LeaseOp::Acquire {
+            candidate: Principal::new("worker-b").unwrap(),
+            ttl: Ttl::from_millis(TTL_MS).unwrap(),
+            grant_id: GrantId::from_bytes(u128::from(ask).to_be_bytes()),
+        };
+        match wait_for(store.transition("another", op)) {
+            Ok(_) => return,
+            Err(error) => said = assert_typed(&error),
+        }
+        std::thread::sleep(PAUSE);
+    }
+    panic!("a damaged side file ends the service: {said}");
 }
