@@ -129,3 +129,25 @@ fn url_of(path: PathBuf) -> Result<String, Failure> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_a_path_means_that_path() {
+        for path in [
+            "leases.db",
+            "/var/lib/leases.db",
+            "//data/leases.db",
+            "///data/leases.db",
+        ] {
+            let url = url_of(PathBuf::from(path)).unwrap();
+            assert_eq!(
+                StoreUrl::parse(&url),
+                Ok(StoreUrl::Sqlite(path.into())),
+                "{url}"
+            );
+        }
+    }
+}

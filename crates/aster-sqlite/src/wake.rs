@@ -207,7 +207,7 @@ fn at_address<T>(path: &Path, step: impl FnOnce(&Path) -> io::Result<T>) -> io::
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use aster_core::ResourceName;
+    use aster_core::{RESOURCE_BYTES_MAX, ResourceName};
 
     use super::{Mailbox, Reached, all_dead, bury, path_of, reach};
 
@@ -239,6 +239,26 @@ mod tests {
         assert!(mailbox.is_in_place());
         drop(mailbox);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_beginning_of_a_longer_datagram_is_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = store(directory.path());
+        let mailbox = Mailbox::bind(&main, PROCESS).unwrap();
+        let sender = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        for length in [
+            RESOURCE_BYTES_MAX + 1,
+            2 * RESOURCE_BYTES_MAX,
+            RESOURCE_BYTES_MAX,
+        ] {
+            sender
+                .send_to(&vec![b'n'; length], path_of(&main, PROCESS))
+                .unwrap();
+        }
+        let heard = mailbox.hear();
+        let lengths: Vec<usize> = heard.iter().map(|name| name.len()).collect();
+        assert_eq!(lengths, [RESOURCE_BYTES_MAX]);
     }
 
     #[test]

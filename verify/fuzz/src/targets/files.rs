@@ -19,7 +19,7 @@ pub(super) const ROWS: Target = Target {
     run: |data| rows(data, open),
     bytes_max: 256,
     dictionary: include_str!("../../dictionaries/numbers.dict"),
-    executions: 700,
+    executions: 250,
 };
 
 pub(super) const BYTES: Target = Target {
@@ -28,7 +28,7 @@ pub(super) const BYTES: Target = Target {
     run: |data| bytes(data, open),
     bytes_max: 128,
     dictionary: include_str!("../../dictionaries/numbers.dict"),
-    executions: 700,
+    executions: 250,
 };
 
 pub(super) const CONTROLS: [Control; 5] = [

@@ -20,7 +20,7 @@ pub(super) const BACKUP: Target = Target {
     run: |data| backup(data, restore),
     bytes_max: 128,
     dictionary: include_str!("../../dictionaries/numbers.dict"),
-    executions: 400,
+    executions: 120,
 };
 
 pub(super) const ADOPT: Target = Target {
@@ -29,7 +29,7 @@ pub(super) const ADOPT: Target = Target {
     run: |data| adopt(data, adopt_with),
     bytes_max: 128,
     dictionary: include_str!("../../dictionaries/numbers.dict"),
-    executions: 400,
+    executions: 120,
 };
 
 pub(super) const CONTROLS: [Control; 3] = [
