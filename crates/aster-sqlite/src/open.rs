@@ -10,7 +10,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audit::{self, NewRecord};
 use crate::connection::{Durability, connect};
-use crate::error::{OpenError, open_error, storage};
+use crate::error::{Fault, OpenError, fault, is_of_one_row, open_error, storage};
 use crate::gate::Gate;
 use crate::identity::{FileFacts, JournalPaths, check_place, facts, resolve, sync_directory};
 use crate::judge::effective;
@@ -235,6 +235,14 @@ fn check_store(
     check_version(connection, path)?;
     let load = || schema::load(connection).map_err(|error| as_open_error(path, error));
     let store = load()?;
+    schema::check_tables(connection).map_err(|error| match fault(&error) {
+        // There is no such table, or no such column.
+        Fault::Other => OpenError::Damaged {
+            path: path.to_owned(),
+            message: error.to_string(),
+        },
+        _ => open_error(path, error),
+    })?;
     if store.birth != facts_of(path)?.birth {
         return Err(OpenError::Copied {
             path: path.to_owned(),
@@ -514,6 +522,8 @@ fn held_elsewhere(
         .map_err(storage)?;
     let raw = select.query_map([era], RawRow::read).map_err(storage)?;
     raw.map(|raw| raw.map_err(storage).and_then(|raw| raw.parse(connection)))
+        // A damaged row is reported to whoever asks for it; the others do not wait for that.
+        .filter(|row| !row.as_ref().is_err_and(is_of_one_row))
         .collect()
 }
 

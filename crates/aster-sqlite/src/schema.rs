@@ -171,6 +171,21 @@ pub(crate) fn version(connection: &Connection) -> rusqlite::Result<Option<i64>> 
         .optional()
 }
 
+/// Whether all our tables are there, with the columns that we read and write.
+pub(crate) fn check_tables(connection: &Connection) -> rusqlite::Result<()> {
+    for sql in [
+        "SELECT resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns, hold_offs
+         FROM main.aster_rows",
+        "SELECT resource, epoch, holder, duration_ms, era, since_ns FROM main.aster_hold_offs",
+        "SELECT resource, value_revision, epoch, writer, write_id, value FROM main.aster_registers",
+        "SELECT id, at_unix_ms, event, resource, epoch_carried, epoch_current, holder, actor, detail, count
+         FROM main.aster_audit",
+    ] {
+        connection.prepare(sql)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn load(connection: &Connection) -> Result<StoreRow, SerializerError> {
     let mut statement = connection
         .prepare_cached(

@@ -106,41 +106,15 @@ fn exact_ms(text: &str) -> Option<u128> {
     if !digits(whole) || !fraction.is_none_or(digits) {
         return None;
     }
-    // By hand, digit by digit: the whole part times the unit, then each digit's share of the unit.
-    let mut total = 0_u128;
-    for digit in whole.bytes() {
-        total = total * 10 + u128::from(digit - b'0');
+    // An hour has 2^7 and 5^5 milliseconds as factors, so a digit behind the seventh is never whole.
+    let fraction = fraction.unwrap_or("").trim_end_matches('0');
+    if fraction.len() > 7 {
+        return None;
     }
-    let mut total = total.checked_mul(unit)?;
-    let mut share = unit;
-    for digit in fraction
-        .unwrap_or("")
-        .bytes()
-        .map(|digit| u128::from(digit - b'0'))
-    {
-        if digit > 0 && share % 10 != 0 {
-            // Two digits may make a whole only where the unit still has a factor of ten.
-            return exact_fraction(text, unit);
-        }
-        share /= 10;
-        total += digit * share;
-    }
-    (total <= u128::from(u64::MAX)).then_some(total)
-}
-
-/// The same by one big fraction, for units that ten does not divide often enough.
-fn exact_fraction(text: &str, unit: u128) -> Option<u128> {
-    let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let (whole, fraction) = number.split_once('.')?;
-    let fraction = fraction.trim_end_matches('0');
-    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let parts = fraction.parse::<u128>().ok()?.checked_mul(unit)?;
-    let total = whole
-        .parse::<u128>()
-        .ok()?
-        .checked_mul(unit)?
-        .checked_add(parts / scale)?;
-    (parts % scale == 0 && total <= u128::from(u64::MAX)).then_some(total)
+    let scale = 10_u128.pow(fraction.len() as u32);
+    let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
+    let scaled = digits.checked_mul(unit)?;
+    (scaled % scale == 0 && scaled / scale <= u128::from(u64::MAX)).then_some(scaled / scale)
 }
 
 fn duration(data: &[u8], doors: &Doors) -> Seen {
