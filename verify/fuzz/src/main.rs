@@ -144,7 +144,10 @@ fn run(only: Option<&'static Target>, seed: u64, deadline: &Deadline) -> Evidenc
         if !is_asked(control.target) {
             continue;
         }
-        let target = targets::find(control.target).expect("controls name targets");
+        let Some(target) = targets::find(control.target) else {
+            evidence.missed(control.rule, control.planted, "it names no target");
+            continue;
+        };
         let report = runner::search(target, control.run, SEED, Until::Executions(EXECUTIONS_MAX));
         let seen = match &report.failure {
             Some(failure) => format!(

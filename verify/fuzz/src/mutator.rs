@@ -45,7 +45,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -57,7 +57,7 @@ impl Random {
     pub fn below(&mut self, bound: usize) -> usize {
         match bound {
             0 => 0,
-            bound => (self.next() % bound as u64) as usize,
+            bound => (self.bits() % bound as u64) as usize,
         }
     }
 
@@ -86,7 +86,7 @@ impl Mutator {
     }
 
     /// A new input, made of the known ones.
-    pub fn next(&mut self, known: &[Vec<u8>]) -> Vec<u8> {
+    pub fn mutate(&mut self, known: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.random.pick(known).cloned().unwrap_or_default();
         // Mostly few changes: most of what is interesting is near to what is right.
         let changes = 1 + self
@@ -107,8 +107,8 @@ impl Mutator {
         let end = (at + run).min(input.len());
         match random.below(13) {
             0 if at < input.len() => input[at] ^= 1 << random.below(8),
-            1 if at < input.len() => input[at] = random.next() as u8,
-            2 => insert(input, at, &[random.next() as u8]),
+            1 if at < input.len() => input[at] = random.bits() as u8,
+            2 => insert(input, at, &[random.bits() as u8]),
             3 => drop(input.drain(at..end)),
             4 => {
                 let again = input[at..end].to_vec();
@@ -149,7 +149,7 @@ impl Mutator {
             }
             11 => input.truncate(at),
             _ => {
-                let byte = random.next() as u8;
+                let byte = random.bits() as u8;
                 input[at..end].fill(byte);
             }
         }
@@ -216,7 +216,9 @@ mod tests {
         let known = vec![b"sqlite:leases.db".to_vec(), Vec::new()];
         let made = |seed| {
             let mut mutator = Mutator::new(seed, "\"memory:\"", 40);
-            (0..2_000).map(|_| mutator.next(&known)).collect::<Vec<_>>()
+            (0..2_000)
+                .map(|_| mutator.mutate(&known))
+                .collect::<Vec<_>>()
         };
         assert_eq!(made(7), made(7));
         assert_ne!(made(7), made(8));

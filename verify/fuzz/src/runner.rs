@@ -96,7 +96,7 @@ pub fn search(target: &Target, run: fn(&[u8]) -> Seen, seed: u64, until: Until) 
     };
     while !is_over(report.executions) {
         report.executions += 1;
-        let input = mutator.next(&known);
+        let input = mutator.mutate(&known);
         match execute(run, &input) {
             Ok(seen) => {
                 if outcomes.insert(seen) && known.len() < committed + KEPT_MAX {

@@ -119,7 +119,10 @@ fn check(place: &Place, form: Form, open: Open, advance_ms: u64) -> Seen {
         Err(error) => {
             // What it says of how far the main file had come is believed: a restored file is told by it.
             let is_witnessed = matches!(error, OpenError::WentBack { .. });
-            assert!(!is_side_alone || is_witnessed, "the side file may be lost: {error}");
+            assert!(
+                !is_side_alone || is_witnessed,
+                "the side file may be lost: {error}"
+            );
             let after = place.read();
             assert!(
                 there[0] == after[0],

@@ -211,8 +211,9 @@ fn orders(data: &[u8], read: Orders) -> Seen {
 fn any_group(data: &[u8]) -> (door::Understood, usize) {
     let ((_, directory, deadline, is_done), left) = door::orders(data);
     let text = String::from_utf8_lossy(data);
-    let lines = text.lines().filter_map(|line| line.strip_prefix("group "));
-    let group = lines.filter_map(|id| id.trim_end().parse().ok()).last();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("group "));
+    let group = lines.rfind(|id| id.trim_end().parse::<i32>().is_ok());
+    let group = group.and_then(|id| id.trim_end().parse().ok());
     ((group, directory, deadline, is_done), left)
 }
 

@@ -266,7 +266,7 @@ fn check_the_fence_rule(
 
 fn check_bounds(draw: &mut Draw<'_>) {
     let duration = Duration::new(draw.number(), draw.below(1_000_000_000) as u32);
-    let is_whole = duration.subsec_nanos() % 1_000_000 == 0 && !duration.is_zero();
+    let is_whole = duration.subsec_nanos().is_multiple_of(1_000_000) && !duration.is_zero();
     match Ttl::new(duration) {
         Ok(ttl) => {
             assert!(is_whole);
