@@ -1,5 +1,6 @@
 //! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites; `cargo xtask
-//! bench` measures; `cargo xtask sim` simulates; `cargo xtask proof` shows the promise on one page.
+//! bench` measures; `cargo xtask sim` simulates; `cargo xtask fuzz` fuzzes; `cargo xtask proof` shows the promise
+//! on one page.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -9,6 +10,7 @@
 mod bench;
 mod checks;
 mod fix;
+mod fuzz;
 mod proof;
 mod repository;
 mod sim;
@@ -32,6 +34,7 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
                                     and builds, and write docs/proof.md, or FILE
        cargo xtask proof [--minutes N] PART…   run the named parts and print what they saw
        cargo xtask proof --list     name the parts
+       cargo xtask fuzz [TARGET…] [--seconds N]   fuzz the targets with libFuzzer; --list names them
 ";
 
 fn main() -> ExitCode {
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ("proof", arguments) => proof::run(&repository, arguments),
+        ("fuzz", arguments) => fuzz::run(&repository, arguments),
         ("fix", []) => fix::run(&repository),
         ("bench", arguments) => bench::run(&repository, arguments),
         _ => {

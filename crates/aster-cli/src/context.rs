@@ -17,14 +17,25 @@ use crate::output::Output;
 pub(crate) struct Context {
     pub(crate) output: Output,
     options: GlobalOptions,
+    default_store: Result<PathBuf, Failure>,
+    default_identity: Result<PathBuf, Failure>,
 }
 
 impl Context {
     /// Takes from the environment what the command line does not say. Read here and not by clap, which would show
     /// an option as required in its errors when a variable sets it.
-    pub(crate) fn new(output: Output, mut options: GlobalOptions) -> Result<Self, Failure> {
+    pub(crate) fn new(output: Output, options: GlobalOptions) -> Result<Self, Failure> {
+        Self::within(output, options, |name| std::env::var_os(name))
+    }
+
+    /// The same in an environment of the caller's.
+    pub(crate) fn within(
+        output: Output,
+        mut options: GlobalOptions,
+        environment: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Failure> {
         if options.store.is_none() {
-            options.store = match std::env::var_os("ASTER_STORE").map(OsString::into_string) {
+            options.store = match environment("ASTER_STORE").map(OsString::into_string) {
                 // The default store instead would silently be another lock than the others'.
                 Some(Ok(url)) if url.is_empty() => {
                     let message = "ASTER_STORE is set and empty: name a store, or unset it for the \
@@ -40,15 +51,22 @@ impl Context {
             };
         }
         if options.identity.is_none() {
-            options.identity = variable("ASTER_IDENTITY").map(PathBuf::from);
+            options.identity = environment("ASTER_IDENTITY")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from);
         }
-        Ok(Self { output, options })
+        Ok(Self {
+            output,
+            options,
+            default_store: locations::default_store(&environment),
+            default_identity: locations::default_identity(&environment),
+        })
     }
 
     pub(crate) fn identity(&self) -> Result<Identity, Failure> {
         let path = match &self.options.identity {
             Some(path) => path.clone(),
-            None => locations::default_identity()?,
+            None => self.default_identity.clone()?,
         };
         // Absolute, because the command of a run may change its directory.
         let path = std::path::absolute(&path).map_err(|error| {
@@ -63,7 +81,7 @@ impl Context {
     /// Opens the store. The directory of the default one is created if it is missing.
     pub(crate) async fn connect(&self) -> Result<Store, Failure> {
         if self.options.store.is_none() {
-            locations::create_private_parent(&locations::default_store()?)?;
+            locations::create_private_parent(&self.default_store.clone()?)?;
         }
         Ok(connect(&self.store_url()?).await?)
     }
@@ -76,7 +94,7 @@ impl Context {
     pub(crate) fn store_url(&self) -> Result<String, Failure> {
         match &self.options.store {
             Some(url) => Ok(url.clone()),
-            None => url_of(locations::default_store()?),
+            None => url_of(self.default_store.clone()?),
         }
     }
 
@@ -102,10 +120,34 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 
 fn url_of(path: PathBuf) -> Result<String, Failure> {
     match path.to_str() {
+        // `sqlite:` and two slashes would be the beginning of a host.
+        Some(path) if path.starts_with("//") => Ok(format!("sqlite://{path}")),
         Some(path) => Ok(format!("sqlite:{path}")),
         None => Err(Failure::new(
             FailureKind::InvalidInput,
             format!("{} is not UTF-8: give --store", path.display()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_a_path_means_that_path() {
+        for path in [
+            "leases.db",
+            "/var/lib/leases.db",
+            "//data/leases.db",
+            "///data/leases.db",
+        ] {
+            let url = url_of(PathBuf::from(path)).unwrap();
+            assert_eq!(
+                StoreUrl::parse(&url),
+                Ok(StoreUrl::Sqlite(path.into())),
+                "{url}"
+            );
+        }
     }
 }

@@ -112,6 +112,11 @@ fn zero_or_more(text: &str) -> Result<Duration, InvalidDuration> {
     if !is_digits(whole) || !is_digits(fraction) {
         return Err(InvalidDuration::Number);
     }
+    // They say nothing, and without them every text that means whole milliseconds stays in range below.
+    let fraction = match fraction.trim_end_matches('0') {
+        "" => "0",
+        digits => digits,
+    };
     let parse = |part: &str| part.parse::<u128>().map_err(|_| InvalidDuration::TooLarge);
     let scale = u32::try_from(fraction.len())
         .ok()
@@ -157,6 +162,8 @@ mod tests {
         for (text, millis) in [
             ("30s", 30_000),
             ("1.5s", 1_500),
+            ("0.50000000000000000000000000000h", 1_800_000),
+            ("0.0000025h", 9),
             ("1.500s", 1_500),
             ("500ms", 500),
             ("2m", 120_000),
@@ -195,6 +202,7 @@ mod tests {
             ("1 s", Number),
             ("1.0005s", TooFine),
             ("0.5ms", TooFine),
+            ("0.0000001h", TooFine),
             ("1ns", Number),
             ("0.0000000000000000000000001s", TooFine),
             ("99999999999999999999999999999s", TooLarge),

@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-fn load(path: &Path) -> Result<Option<Principal>, Failure> {
+pub(crate) fn load(path: &Path) -> Result<Option<Principal>, Failure> {
     // Without O_NONBLOCK a named pipe in its place would keep us waiting.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let opened = OpenOptions::new()
@@ -81,11 +81,11 @@ fn load(path: &Path) -> Result<Option<Principal>, Failure> {
             metadata.mode() & 0o7777
         ));
     }
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .map_err(|error| unreadable(path, &error))?;
-    match parse(&text) {
+    match std::str::from_utf8(&bytes).ok().and_then(parse) {
         Some(principal) => Ok(Some(principal)),
         None => refuse("is damaged: restore it, or remove it to get a new identity"),
     }

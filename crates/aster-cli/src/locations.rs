@@ -11,22 +11,33 @@ use crate::failure::{Failure, FailureKind};
 const DIRECTORY_MODE: u32 = 0o700;
 
 /// `$XDG_DATA_HOME/aster/leases.db`, normally `~/.local/share/aster/leases.db`.
-pub(crate) fn default_store() -> Result<PathBuf, Failure> {
-    base("XDG_DATA_HOME", ".local/share", "--store").map(|base| base.join("aster/leases.db"))
+pub(crate) fn default_store(
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, Failure> {
+    base("XDG_DATA_HOME", ".local/share", "--store", environment)
+        .map(|base| base.join("aster/leases.db"))
 }
 
 /// `$XDG_CONFIG_HOME/aster/identity`, normally `~/.config/aster/identity`.
-pub(crate) fn default_identity() -> Result<PathBuf, Failure> {
-    base("XDG_CONFIG_HOME", ".config", "--identity").map(|base| base.join("aster/identity"))
+pub(crate) fn default_identity(
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, Failure> {
+    base("XDG_CONFIG_HOME", ".config", "--identity", environment)
+        .map(|base| base.join("aster/identity"))
 }
 
 /// The variable if it is an absolute path (the others are to be ignored), else the place below `HOME`.
-fn base(variable: &str, below_home: &str, option: &str) -> Result<PathBuf, Failure> {
+fn base(
+    variable: &str,
+    below_home: &str,
+    option: &str,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, Failure> {
     let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
-    if let Some(base) = std::env::var_os(variable).and_then(absolute) {
+    if let Some(base) = environment(variable).and_then(absolute) {
         return Ok(base);
     }
-    match std::env::var_os("HOME").and_then(absolute) {
+    match environment("HOME").and_then(absolute) {
         Some(home) => Ok(home.join(below_home)),
         None => Err(Failure::new(
             FailureKind::InvalidInput,

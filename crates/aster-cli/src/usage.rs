@@ -19,13 +19,17 @@ const PLACEHOLDER: &str = "resource";
 
 /// The arguments of this process.
 pub(crate) fn parse() -> Result<Arguments, Error> {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    Arguments::try_parse_from(&words).or_else(|error| {
+    parse_words(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// The program's name and its arguments.
+pub(crate) fn parse_words(words: &[OsString]) -> Result<Arguments, Error> {
+    Arguments::try_parse_from(words).or_else(|error| {
         let meant = match error.kind() {
-            ErrorKind::MissingRequiredArgument => run_of_a_hyphen(&words),
+            ErrorKind::MissingRequiredArgument => run_of_a_hyphen(words),
             _ => None,
         };
-        meant.ok_or_else(|| with_tip(error, &words))
+        meant.ok_or_else(|| with_tip(error, words))
     })
 }
 

@@ -83,13 +83,17 @@ fn anything_else_in_its_place_is_refused_and_left_alone() {
     let sandbox = Sandbox::new();
     let id = format!("aster-identity-1 {}\n", "0".repeat(32));
     let long = id.repeat(1_000);
+    // Read up to a bound, which may stand in the middle of a letter.
+    let cut = format!("{}é", "x".repeat(255));
     for content in [
-        "",
-        "\n",
-        "aster-identity-1 xyz\n",
-        "aster-identity-2 00000000000000000000000000000000\n",
-        id.trim_end(),
-        long.as_str(),
+        &b""[..],
+        b"\n",
+        b"aster-identity-1 xyz\n",
+        b"aster-identity-2 00000000000000000000000000000000\n",
+        b"aster-identity-1 \xff\xfe\n",
+        id.trim_end().as_bytes(),
+        long.as_bytes(),
+        cut.as_bytes(),
     ] {
         fs::write(identity_of(&sandbox), content).unwrap();
         fs::set_permissions(identity_of(&sandbox), fs::Permissions::from_mode(0o600)).unwrap();
@@ -98,7 +102,7 @@ fn anything_else_in_its_place_is_refused_and_left_alone() {
             refused.stderr.contains("damaged"),
             "{content:?}: {refused:?}"
         );
-        assert_eq!(fs::read_to_string(identity_of(&sandbox)).unwrap(), content);
+        assert_eq!(fs::read(identity_of(&sandbox)).unwrap(), content);
     }
     fs::remove_file(identity_of(&sandbox)).unwrap();
     fs::create_dir(identity_of(&sandbox)).unwrap();

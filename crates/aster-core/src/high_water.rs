@@ -16,7 +16,8 @@ use crate::row::EPOCH_MAX;
 /// before it reads anything that it will build on, and whoever releases or revokes calls
 /// [`announce_end`](Self::announce_end) with the row's new epoch.
 ///
-/// Store it as it is (it is `serde`), one for each resource.
+/// Store it as it is (it is `serde`), one for each resource. A stored mark that no announcement can have
+/// made is refused when it is read.
 ///
 /// ```
 /// use aster_core::{Authority, Fence, HighWaterMark, Principal, ResourceName};
@@ -34,12 +35,44 @@ use crate::row::EPOCH_MAX;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
 pub struct HighWaterMark {
     resource: ResourceName,
     authority: Authority,
     epoch: u64,
     /// `None` until a fence was announced at `epoch`, and again once that ownership has ended.
     holder: Option<Principal>,
+}
+
+/// A mark as it was stored. One that no announcement can have made is refused: it is damaged, and a mark
+/// at an epoch that nobody can reach would refuse every owner for good.
+#[derive(Deserialize)]
+struct Stored {
+    resource: ResourceName,
+    authority: Authority,
+    epoch: u64,
+    holder: Option<Principal>,
+}
+
+impl TryFrom<Stored> for HighWaterMark {
+    type Error = InvalidEpoch;
+    fn try_from(stored: Stored) -> Result<Self, InvalidEpoch> {
+        let Stored {
+            resource,
+            authority,
+            epoch,
+            holder,
+        } = stored;
+        if epoch > EPOCH_MAX || (epoch == 0 && holder.is_some()) {
+            return Err(InvalidEpoch(epoch));
+        }
+        Ok(Self {
+            resource,
+            authority,
+            epoch,
+            holder,
+        })
+    }
 }
 
 /// Why a high-water mark refused a fence.

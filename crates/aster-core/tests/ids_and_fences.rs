@@ -174,3 +174,34 @@ fn fence(epoch: u64) -> Fence {
         holder: Principal::new("worker-a").unwrap(),
     }
 }
+
+/// A mark that no announcement can have made would refuse every owner for good.
+#[test]
+fn a_stored_high_water_mark_is_one_that_can_have_been_made() {
+    let stored = |epoch: u64, holder: Option<&str>| {
+        serde_json::from_value::<aster_core::HighWaterMark>(serde_json::json!({
+            "resource": "bucket/index",
+            "authority": "01010101010101010101010101010101",
+            "epoch": epoch,
+            "holder": holder,
+        }))
+    };
+    for (epoch, holder) in [
+        (0, None),
+        (1, Some("a")),
+        (2, None),
+        (aster_core::EPOCH_MAX, Some("a")),
+    ] {
+        let mark = stored(epoch, holder).unwrap();
+        let again = serde_json::from_value(serde_json::to_value(&mark).unwrap());
+        assert_eq!(again.ok(), Some(mark));
+    }
+    for (epoch, holder) in [
+        (0, Some("a")),
+        (aster_core::EPOCH_MAX + 1, None),
+        (u64::MAX, Some("a")),
+    ] {
+        let refused = stored(epoch, holder).unwrap_err().to_string();
+        assert!(refused.contains("is outside 1 to"), "{refused}");
+    }
+}

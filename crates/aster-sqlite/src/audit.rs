@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use crate::error::{damaged_row, storage};
 use crate::rejections::Report;
 use crate::rows::StoredRow;
-use crate::schema::{signed, unsigned};
+use crate::schema::{count, signed, unsigned};
 
 /// Old records go away in steps of this many.
 const PRUNE_STEP: u64 = 256;
@@ -184,18 +184,18 @@ pub(crate) fn changed_since(
         .query(params![signed(after), limit])
         .map_err(storage)?;
     let mut changed = Vec::new();
-    let (mut newest, mut oldest, mut count) = (after, None, 0);
+    let (mut newest, mut oldest, mut records) = (after, None, 0);
     while let Some(row) = rows.next().map_err(storage)? {
-        let id = unsigned(row.get(0).map_err(storage)?);
+        let id = count(row, 0).map_err(storage)?;
         newest = newest.max(id);
         oldest = Some(id);
-        count += 1;
+        records += 1;
         let resource: Option<String> = row.get(1).map_err(storage)?;
         changed.extend(resource.map(ResourceName::new).transpose().ok().flatten());
     }
     // Old records go away, and with them what they tell.
     let has_gap = oldest.is_some_and(|oldest| oldest != after + 1);
-    Ok(match has_gap || count > changes_max {
+    Ok(match has_gap || records > changes_max {
         true => Changed::Many(newest),
         false => Changed::These(changed, newest),
     })
@@ -205,16 +205,19 @@ type Read = (String, Option<String>, Option<String>, AuditRecord);
 
 fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Read> {
     let record = AuditRecord {
-        id: unsigned(row.get(0)?),
-        at_unix_ms: unsigned(row.get(1)?),
+        id: count(row, 0)?,
+        at_unix_ms: count(row, 1)?,
         event: AuditEvent::Rejected,
         resource: None,
-        epoch_carried: row.get::<_, Option<i64>>(4)?.map(unsigned),
-        epoch_current: unsigned(row.get(5)?),
+        epoch_carried: row
+            .get::<_, Option<i64>>(4)?
+            .map(|_| count(row, 4))
+            .transpose()?,
+        epoch_current: count(row, 5)?,
         holder: None,
         actor: row.get(7)?,
         detail: row.get(8)?,
-        count: unsigned(row.get(9)?),
+        count: count(row, 9)?,
     };
     Ok((row.get(2)?, row.get(3)?, row.get(6)?, record))
 }

@@ -16,6 +16,7 @@ use crate::judge::{Renewal, Verdict, effective, judge};
 use crate::queue::News;
 use crate::reader;
 use crate::registers::{self, WriteRequest, Written};
+use crate::renewals::contradiction;
 use crate::rows::{self, Stamp, StoredRow};
 use crate::schema::StoreRow;
 use crate::shared::Shared;
@@ -259,6 +260,9 @@ impl<'a> Batch<'a> {
     ) -> Result<Present, SideError> {
         let side = self.side()?;
         let evidence = side.evidence(resource, before)?;
+        if let Some(error) = contradiction(resource, before, &evidence) {
+            return Err(error.into());
+        }
         let now_ns = self.shared.now_ns();
         let mut row = before.map(|row| effective(row, evidence.renewal.as_ref()));
         let verdict = row.as_mut().map_or_else(Verdict::default, |row| {

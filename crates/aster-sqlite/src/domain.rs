@@ -76,7 +76,7 @@ fn system_domain() -> Option<ClockDomain> {
 
 /// The `boottime` line of `/proc/self/timens_offsets`, as "seconds nanoseconds".
 #[cfg(target_os = "linux")]
-fn boot_offset(offsets: &str) -> Option<String> {
+pub(crate) fn boot_offset(offsets: &str) -> Option<String> {
     offsets.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
         match (fields.next(), fields.next(), fields.next()) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use aster_core::ErrorKind;
+use aster_core::{ErrorKind, ResourceName};
 use aster_lease::{EntropyError, SerializerError};
 use rusqlite::ErrorCode;
 
@@ -271,6 +271,16 @@ pub(crate) fn fault(error: &rusqlite::Error) -> Fault {
         Some(rusqlite::ffi::SQLITE_IOERR_SHORT_READ) => return Fault::Damaged,
         _ => {}
     }
+    // Something in a column that we would never have written there.
+    if matches!(
+        error,
+        rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..)
+    ) {
+        return Fault::Damaged;
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
         Some(ErrorCode::DiskFull) => Fault::Full,
@@ -348,6 +358,31 @@ pub(crate) fn damaged_row(what: impl std::fmt::Display) -> SerializerError {
     SerializerError::Storage {
         message: format!("{} ({what})", advice(Fault::Damaged)),
         source: None,
+    }
+}
+
+/// A row at a lower epoch than one that is known to have been granted.
+pub(crate) fn went_back(resource: &ResourceName, row: u64, known: u64) -> SerializerError {
+    SerializerError::Refused {
+        message: format!(
+            "it has gone back in time, or it is damaged ({resource} is at epoch {row}, and epoch {known} \
+             was renewed): stop its users, then adopt it (`aster store adopt`)"
+        ),
+    }
+}
+
+/// Whether it is about one row alone: something in it that we would never have written. The transaction
+/// goes on, and so do the others who share it.
+pub(crate) fn is_of_one_row(error: &SerializerError) -> bool {
+    match error {
+        SerializerError::Storage {
+            source: Some(source),
+            ..
+        } => source
+            .downcast_ref::<rusqlite::Error>()
+            .is_some_and(|error| error.sqlite_error().is_none() && fault(error) == Fault::Damaged),
+        SerializerError::Storage { source: None, .. } => true,
+        _ => false,
     }
 }
 

@@ -75,7 +75,7 @@ fn shared_by_magic(magic: u32) -> Option<&'static str> {
 
 /// By `/proc/self/mountinfo`: the type of the mount with this device number, such as `fuse.sshfs`.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-fn shared_by_mount(mounts: &str, (major, minor): (u32, u32)) -> Option<String> {
+pub(crate) fn shared_by_mount(mounts: &str, (major, minor): (u32, u32)) -> Option<String> {
     let device = format!("{major}:{minor}");
     let kind = mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use crate::error::storage;
 use crate::judge::judge;
 use crate::rows::{self, Stamp};
-use crate::schema::{Id, signed, unsigned};
+use crate::schema::{Id, count, signed};
 use crate::side::{End, SideError, SideFile};
 use crate::writer::{Writer, begin};
 
@@ -167,7 +167,8 @@ fn drop_free(
         .prepare_cached(
             "DELETE FROM main.aster_rows WHERE resource IN (
                  SELECT resource FROM main.aster_rows AS free
-                 WHERE holder IS NULL AND era = ?1 AND since_ns <= ?2 AND epoch <= ?5
+                 WHERE holder IS NULL AND era = ?1 AND since_ns BETWEEN 0 AND ?2
+                   AND epoch BETWEEN 1 AND ?5
                    AND (hold_offs = 0 OR NOT EXISTS (
                         SELECT 1 FROM main.aster_hold_offs AS hold_off
                         WHERE hold_off.resource = free.resource AND NOT (hold_off.era = ?1
@@ -190,7 +191,7 @@ fn drop_free(
     let mut dropped = Vec::new();
     while let Some(row) = rows.next().map_err(storage)? {
         let resource: String = row.get(0).map_err(storage)?;
-        let epoch = unsigned(row.get(1).map_err(storage)?);
+        let epoch = count(row, 1).map_err(storage)?;
         let hold_offs: i64 = row.get(2).map_err(storage)?;
         if hold_offs > 0 {
             connection
@@ -209,7 +210,7 @@ fn drop_free(
 fn count_free(connection: &Connection) -> Result<u64, SerializerError> {
     connection
         .prepare_cached("SELECT count(*) FROM main.aster_rows WHERE holder IS NULL")
-        .and_then(|mut count| count.query_row([], |row| row.get(0).map(unsigned)))
+        .and_then(|mut select| select.query_row([], |row| count(row, 0)))
         .map_err(storage)
 }
 

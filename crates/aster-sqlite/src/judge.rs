@@ -59,6 +59,15 @@ pub(crate) struct Evidence {
     pub(crate) seen_hold_offs: Vec<Seen>,
 }
 
+impl Evidence {
+    /// Whether a later epoch than the row's was renewed: then the row has gone back in time. A renewal
+    /// is made of a row that was durable, so no crash and no race leads to this.
+    pub(crate) fn is_ahead_of(&self, row: &StoredRow) -> bool {
+        self.renewal
+            .is_some_and(|renewal| renewal.epoch > row.state.epoch)
+    }
+}
+
 /// A judgement, and what has to be watched from now on to judge better later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {

@@ -22,6 +22,9 @@ mod domain;
 mod draft;
 mod error;
 mod file_system;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod gate;
 mod guard;
 mod identity;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audit::{self, NewRecord};
 use crate::connection::{Durability, connect};
-use crate::error::{OpenError, open_error, storage};
+use crate::error::{Fault, OpenError, fault, is_of_one_row, open_error, storage};
 use crate::gate::Gate;
 use crate::identity::{FileFacts, JournalPaths, check_place, facts, resolve, sync_directory};
 use crate::judge::effective;
@@ -242,6 +242,14 @@ fn check_store(
     check_version(connection, path)?;
     let load = || schema::load(connection).map_err(|error| as_open_error(path, error));
     let store = load()?;
+    schema::check_tables(connection).map_err(|error| match fault(&error) {
+        // There is no such table, or no such column.
+        Fault::Other => OpenError::Damaged {
+            path: path.to_owned(),
+            message: error.to_string(),
+        },
+        _ => open_error(path, error),
+    })?;
     if store.birth != facts_of(path)?.birth {
         return Err(OpenError::Copied {
             path: path.to_owned(),
@@ -298,7 +306,10 @@ pub(crate) fn check_version(connection: &Connection, path: &Path) -> Result<(), 
         message: message.to_owned(),
     };
     let found = version.ok_or_else(|| damaged("the store's own row is missing"))?;
-    let found = u64::try_from(found).map_err(|_| damaged("a negative schema version"))?;
+    let found = match u64::try_from(found) {
+        Ok(found) if found > 0 => found,
+        _ => return Err(damaged("a schema version that never was")),
+    };
     if found > SCHEMA_VERSION {
         return Err(OpenError::NewerSchema {
             path: path.to_owned(),
@@ -518,6 +529,8 @@ fn held_elsewhere(
         .map_err(storage)?;
     let raw = select.query_map([era], RawRow::read).map_err(storage)?;
     raw.map(|raw| raw.map_err(storage).and_then(|raw| raw.parse(connection)))
+        // A damaged row is reported to whoever asks for it; the others do not wait for that.
+        .filter(|row| !row.as_ref().is_err_and(is_of_one_row))
         .collect()
 }
 

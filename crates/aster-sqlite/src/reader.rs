@@ -19,7 +19,7 @@ use crate::error::storage;
 use crate::judge::{Verdict, effective, judge};
 use crate::registers::{self, WriteRequest, Written};
 use crate::rows::{self, RawRow, StoredRow};
-use crate::schema::{StoreRow, unsigned};
+use crate::schema::{StoreRow, count};
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{SideError, SideFile};
 use crate::worker::Work;
@@ -132,8 +132,8 @@ impl Reader {
             .query_row([resource.as_str()], |row| {
                 Ok(RegisterValue {
                     value: row.get(0)?,
-                    value_revision: unsigned(row.get(1)?),
-                    epoch: unsigned(row.get(2)?),
+                    value_revision: count(row, 1)?,
+                    epoch: count(row, 2)?,
                 })
             })
             .optional()

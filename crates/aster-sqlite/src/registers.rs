@@ -15,7 +15,7 @@ use crate::error::storage;
 use crate::mutate::protected_write;
 use crate::reader::{Refusal, check_row};
 use crate::rows::{self, StoredRow};
-use crate::schema::{StoreRow, signed, unsigned};
+use crate::schema::{StoreRow, count, signed};
 use crate::serializer::SqliteSerializer;
 use crate::shared::Shared;
 use crate::side::SideError;
@@ -309,9 +309,7 @@ fn written_by(
         .prepare_cached("SELECT epoch, writer FROM main.aster_registers WHERE resource = ?1")
         .and_then(|mut select| {
             select
-                .query_row([resource.as_str()], |row| {
-                    Ok((unsigned(row.get(0)?), row.get(1)?))
-                })
+                .query_row([resource.as_str()], |row| Ok((count(row, 0)?, row.get(1)?)))
                 .optional()
         })
         .map_err(storage)
@@ -329,7 +327,7 @@ fn load(
             select
                 .query_row([resource.as_str()], |row| {
                     Ok(RegisterState {
-                        value_revision: unsigned(row.get(0)?),
+                        value_revision: count(row, 0)?,
                         write_id: WriteId::from_bytes(row.get(1)?),
                     })
                 })

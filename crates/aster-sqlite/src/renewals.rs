@@ -11,7 +11,7 @@ use aster_lease::SerializerError;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use crate::error::again;
+use crate::error::{again, is_of_one_row, went_back};
 use crate::judge::{Evidence, Renewal, Verdict, effective, judge};
 use crate::rows::{self, StoredRow};
 use crate::schema::StoreRow;
@@ -142,6 +142,17 @@ pub(crate) fn order_repair(shared: &Shared, writer: Option<&SyncSender<writer::J
     }
 }
 
+/// Why a row must not be served that has gone back behind a renewal of it.
+pub(crate) fn contradiction(
+    resource: &ResourceName,
+    row: Option<&StoredRow>,
+    evidence: &Evidence,
+) -> Option<SerializerError> {
+    let row = row.filter(|row| evidence.is_ahead_of(row))?;
+    let renewed = evidence.renewal?.epoch;
+    Some(went_back(resource, row.state.epoch, renewed))
+}
+
 /// One batch under the side file's lock.
 struct Step<'a> {
     shared: &'a Shared,
@@ -158,20 +169,18 @@ impl Step<'_> {
         let (row, evidence) = match self.known.get(resource) {
             Some(known) => known.clone(),
             None => {
-                let row = rows::load(self.main, resource)?;
+                let row = match rows::load(self.main, resource) {
+                    Ok(row) => row,
+                    // One damaged row must not cost the other leases their renewals.
+                    Err(error) if is_of_one_row(&error) => return Ok(Err(error)),
+                    Err(error) => return Err(error.into()),
+                };
                 let evidence = self.side.evidence(resource, row.as_ref())?;
                 (row, evidence)
             }
         };
-        if let (Some(row), Some(renewal)) = (&row, &evidence.renewal)
-            && renewal.epoch > row.state.epoch
-        {
-            return Ok(Err(SerializerError::Unexpected {
-                message: format!(
-                    "{resource} was renewed at epoch {}, but it is at {}",
-                    renewal.epoch, row.state.epoch
-                ),
-            }));
+        if let Some(error) = contradiction(resource, row.as_ref(), &evidence) {
+            return Ok(Err(error));
         }
         let now_ns = self.shared.now_ns();
         let mut present = row

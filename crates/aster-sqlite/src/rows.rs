@@ -8,7 +8,7 @@ use aster_lease::SerializerError;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{damaged_row, storage};
-use crate::schema::{Id, signed, unsigned};
+use crate::schema::{Id, count, signed};
 
 /// How far revisions jump when a side file is lost, and with it the newest renewals: more renewals
 /// than any lease can have.
@@ -148,16 +148,16 @@ fn load_hold_offs(
     let mut hold_offs = HoldOffs::default();
     let mut since = Vec::new();
     while let Some(row) = rows.next().map_err(storage)? {
-        let epoch = unsigned(row.get(0).map_err(storage)?);
+        let epoch = count(row, 0).map_err(storage)?;
         let holder: String = row.get(1).map_err(storage)?;
         hold_offs.push(HoldOff {
             holder: Principal::new(holder).map_err(damaged_row)?,
-            duration: Duration::from_millis(unsigned(row.get(2).map_err(storage)?)),
+            duration: Duration::from_millis(count(row, 2).map_err(storage)?),
             epoch,
         });
         let stamp = Stamp {
             era: row.get(3).map_err(storage)?,
-            since_ns: unsigned(row.get(4).map_err(storage)?),
+            since_ns: count(row, 4).map_err(storage)?,
         };
         since.push((epoch, stamp));
     }
@@ -179,14 +179,14 @@ pub(crate) fn raise_revisions(connection: &Connection) -> Result<(), SerializerE
 /// The columns as they are; reading and parsing are two steps because they fail differently.
 pub(crate) struct RawRow {
     resource: String,
-    epoch: i64,
-    revision: i64,
+    epoch: u64,
+    revision: u64,
     grant_id: Id,
     holder: Option<String>,
-    ttl_ms: Option<i64>,
+    ttl_ms: Option<u64>,
     era: Id,
-    since_ns: i64,
-    hold_offs: i64,
+    since_ns: u64,
+    hold_offs: u64,
 }
 
 impl RawRow {
@@ -194,14 +194,17 @@ impl RawRow {
     pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             resource: row.get(0)?,
-            epoch: row.get(1)?,
-            revision: row.get(2)?,
+            epoch: count(row, 1)?,
+            revision: count(row, 2)?,
             grant_id: row.get(3)?,
             holder: row.get(4)?,
-            ttl_ms: row.get(5)?,
+            ttl_ms: row
+                .get::<_, Option<i64>>(5)?
+                .map(|_| count(row, 5))
+                .transpose()?,
             era: row.get(6)?,
-            since_ns: row.get(7)?,
-            hold_offs: row.get(8)?,
+            since_ns: count(row, 7)?,
+            hold_offs: count(row, 8)?,
         })
     }
 
@@ -214,7 +217,7 @@ impl RawRow {
         let held = match (self.holder, self.ttl_ms) {
             (Some(holder), Some(ttl_ms)) => Some(Tenure {
                 holder: Principal::new(holder).map_err(damaged_row)?,
-                ttl: Ttl::from_millis(unsigned(ttl_ms)).map_err(damaged_row)?,
+                ttl: Ttl::from_millis(ttl_ms).map_err(damaged_row)?,
             }),
             (None, None) => None,
             _ => return Err(damaged_row(format!("half a holder at {resource}"))),
@@ -223,21 +226,20 @@ impl RawRow {
             0 => (HoldOffs::default(), Vec::new()),
             _ => load_hold_offs(connection, &resource)?,
         };
-        if i64::try_from(hold_offs_since.len()) != Ok(self.hold_offs) {
+        if hold_offs_since.len() as u64 != self.hold_offs {
             return Err(damaged_row(format!("a hold-off of {resource} is missing")));
         }
-        let epoch = u64::try_from(self.epoch).map_err(damaged_row)?;
         let row = StoredRow {
             state: RowState {
-                epoch,
-                revision: unsigned(self.revision),
+                epoch: self.epoch,
+                revision: self.revision,
                 grant_id: GrantId::from_bytes(self.grant_id),
                 held,
                 hold_offs,
             },
             stamp: Stamp {
                 era: self.era,
-                since_ns: unsigned(self.since_ns),
+                since_ns: self.since_ns,
             },
             hold_offs_since,
         };

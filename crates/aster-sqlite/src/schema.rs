@@ -2,7 +2,7 @@
 
 use aster_core::Authority;
 use aster_lease::SerializerError;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{damaged_row, storage};
 use crate::identity::Birth;
@@ -171,6 +171,21 @@ pub(crate) fn version(connection: &Connection) -> rusqlite::Result<Option<i64>> 
         .optional()
 }
 
+/// Whether all our tables are there, with the columns that we read and write.
+pub(crate) fn check_tables(connection: &Connection) -> rusqlite::Result<()> {
+    for sql in [
+        "SELECT resource, epoch, revision, grant_id, holder, ttl_ms, era, since_ns, hold_offs
+         FROM main.aster_rows",
+        "SELECT resource, epoch, holder, duration_ms, era, since_ns FROM main.aster_hold_offs",
+        "SELECT resource, value_revision, epoch, writer, write_id, value FROM main.aster_registers",
+        "SELECT id, at_unix_ms, event, resource, epoch_carried, epoch_current, holder, actor, detail, count
+         FROM main.aster_audit",
+    ] {
+        connection.prepare(sql)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn load(connection: &Connection) -> Result<StoreRow, SerializerError> {
     let mut statement = connection
         .prepare_cached(
@@ -181,10 +196,10 @@ pub(crate) fn load(connection: &Connection) -> Result<StoreRow, SerializerError>
     statement
         .query_row([], |row| {
             Ok(StoreRow {
-                schema_version: unsigned(row.get(0)?),
+                schema_version: count(row, 0)?,
                 authority: Authority::from_bytes(row.get(1)?),
-                floor: unsigned(row.get(2)?),
-                sequence: unsigned(row.get(3)?),
+                floor: count(row, 2)?,
+                sequence: count(row, 3)?,
                 birth: Birth {
                     inode: row.get::<_, i64>(4)?.cast_unsigned(),
                     birth_ns: row.get(5)?,
@@ -215,7 +230,13 @@ pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A negative count is damage and reads as zero.
+/// A count that SQLite made; it is never negative.
 pub(crate) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
+}
+
+/// A count of ours in a column. A negative one is damage: read as anything else it would go back.
+pub(crate) fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(index)?;
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(index, value))
 }

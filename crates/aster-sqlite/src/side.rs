@@ -15,7 +15,7 @@ use crate::connection::{Durability, connect};
 use crate::error::{Fault, fault, is_full, storage};
 use crate::identity::{FileId, JournalId, JournalPaths, beside, facts, still_names};
 use crate::options::SqliteOptions;
-use crate::schema::{Id, signed, unsigned};
+use crate::schema::{Id, count, signed};
 use crate::side_tables::{PrivateWatches, SideTransaction};
 use crate::waiters;
 
@@ -53,6 +53,31 @@ CREATE TABLE watches (
     PRIMARY KEY (resource, era, hold_off)
 ) STRICT, WITHOUT ROWID;
 ";
+
+/// The tables, with their columns that hold text, counts and ids.
+const COLUMNS: [(&str, &str, &str, &str); 6] = [
+    ("side", "", "sequence", "id authority"),
+    ("eras", "domain", "made armed", "era"),
+    (
+        "renewals",
+        "resource",
+        "epoch revision since_ns expired",
+        "era",
+    ),
+    (
+        "watches",
+        "resource",
+        "hold_off epoch revision since_ns",
+        "era",
+    ),
+    (
+        "waiters",
+        "resource candidate",
+        "ticket ttl_ms since_ns until_ns",
+        "grant_id process era",
+    ),
+    ("claims", "resource", "since_ns duration_ns", "grant_id era"),
+];
 
 /// Which clock this process reads, as far as it can be named.
 #[derive(Debug, Clone)]
@@ -133,7 +158,7 @@ pub(crate) fn witness(path: &Path, options: &SqliteOptions) -> Option<Witness> {
             |row| {
                 Ok(Witness {
                     authority: Authority::from_bytes(row.get(0)?),
-                    sequence: unsigned(row.get(1)?),
+                    sequence: count(row, 1)?,
                 })
             },
         )
@@ -381,25 +406,35 @@ impl SideFile {
         })
     }
 
-    /// Looks for damage that a lost page cache left behind, and for tables that are not ours.
+    /// Looks for damage that a lost page cache left behind, for tables that are not ours, and for values
+    /// that we would never have written: whoever meets one asks for a new side file.
     pub(crate) fn is_sound(&self) -> bool {
-        let tables = [
-            "SELECT id, authority, sequence FROM side",
-            "SELECT made, domain, era, armed FROM eras",
-            "SELECT resource, epoch, revision, era, since_ns, expired FROM renewals",
-            "SELECT resource, era, hold_off, epoch, revision, since_ns FROM watches",
-            "SELECT ticket, resource, candidate, ttl_ms, grant_id, process, era, since_ns, until_ns
-             FROM waiters",
-            "SELECT resource, grant_id, era, since_ns, duration_ns FROM claims",
-        ];
-        tables
-            .iter()
-            .all(|sql| self.connection.prepare(sql).is_ok())
+        let is_sound = |(table, texts, counts, ids): &(&str, &str, &str, &str)| {
+            let texts = each(texts, |column| format!("typeof({column}) <> 'text'"));
+            let counts = each(counts, |column| {
+                format!("typeof({column}) <> 'integer' OR {column} < 0")
+            });
+            let ids = each(ids, |column| {
+                let bytes = if column == "process" { 8 } else { 16 };
+                format!("typeof({column}) <> 'blob' OR length({column}) <> {bytes}")
+            });
+            let wrong = texts.chain(counts).chain(ids).collect::<Vec<_>>();
+            let wrong = wrong.join(" OR ");
+            self.connection
+                .prepare(&format!("SELECT 1 FROM {table} WHERE {wrong}"))
+                .is_ok_and(|mut select| select.exists([]).is_ok_and(|is_wrong| !is_wrong))
+        };
+        COLUMNS.iter().all(is_sound)
             && self
                 .connection
                 .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
                 .is_ok_and(|answer| answer == "ok")
     }
+}
+
+/// What `step` makes of each of these words.
+fn each(words: &str, step: impl Fn(&str) -> String) -> impl Iterator<Item = String> {
+    words.split_ascii_whitespace().map(step)
 }
 
 /// A clock's name begins with its boot.

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::judge::{Evidence, Renewal, Seen, Watched};
 use crate::rows::StoredRow;
-use crate::schema::{Id, signed, unsigned};
+use crate::schema::{Id, count, signed};
 use crate::side::{SideError, Witness};
 
 /// How many rows a process without a named clock watches; past that it starts over, which only makes
@@ -78,10 +78,10 @@ impl SideTransaction<'_> {
         Ok(select
             .query_row([resource.as_str()], |row| {
                 Ok(Renewal {
-                    epoch: unsigned(row.get(0)?),
-                    revision: unsigned(row.get(1)?),
+                    epoch: count(row, 0)?,
+                    revision: count(row, 1)?,
                     era: row.get(2)?,
-                    since_ns: unsigned(row.get(3)?),
+                    since_ns: count(row, 3)?,
                     expired: row.get(4)?,
                 })
             })
@@ -121,9 +121,9 @@ impl SideTransaction<'_> {
                 params![resource.as_str(), self.era, column_of(watched)],
                 |row| {
                     Ok(Seen {
-                        epoch: unsigned(row.get(0)?),
-                        revision: unsigned(row.get(1)?),
-                        since_ns: unsigned(row.get(2)?),
+                        epoch: count(row, 0)?,
+                        revision: count(row, 1)?,
+                        since_ns: count(row, 2)?,
                     })
                 },
             )

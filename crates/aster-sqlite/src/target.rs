@@ -101,7 +101,7 @@ fn owner(path: &Path) -> Option<PathBuf> {
 }
 
 /// `FILE-aster-<16 hex digits>`, by which processes wake each other.
-fn owner_of_socket(name: &[u8]) -> Option<&[u8]> {
+pub(crate) fn owner_of_socket(name: &[u8]) -> Option<&[u8]> {
     let (rest, id) = name.split_at_checked(name.len().checked_sub(16)?)?;
     let is_id = id.iter().all(u8::is_ascii_hexdigit);
     let side = rest.strip_suffix(b"-").filter(|_| is_id)?;

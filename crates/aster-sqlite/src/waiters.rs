@@ -7,7 +7,7 @@ use aster_core::{GrantId, Principal, ResourceName, Ttl};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::judge::Claim;
-use crate::schema::{Id, signed, unsigned};
+use crate::schema::{Id, count, signed, unsigned};
 use crate::side::{SideError, boot_of};
 use crate::side_tables::SideTransaction;
 
@@ -278,8 +278,8 @@ impl SideTransaction<'_> {
                 Ok(Claim {
                     grant_id: GrantId::from_bytes(row.get(0)?),
                     era: row.get(1)?,
-                    since_ns: unsigned(row.get(2)?),
-                    duration: Duration::from_nanos(unsigned(row.get(3)?)),
+                    since_ns: count(row, 2)?,
+                    duration: Duration::from_nanos(count(row, 3)?),
                 })
             })
             .optional()?)
@@ -329,24 +329,24 @@ pub(crate) fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
 struct Raw {
     ticket: i64,
     candidate: String,
-    ttl_ms: i64,
+    ttl_ms: u64,
     grant_id: Id,
     process: ProcessId,
     era: Id,
-    since_ns: i64,
-    until_ns: i64,
+    since_ns: u64,
+    until_ns: u64,
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Raw> {
     Ok(Raw {
         ticket: row.get(0)?,
         candidate: row.get(1)?,
-        ttl_ms: row.get(2)?,
+        ttl_ms: count(row, 2)?,
         grant_id: row.get(3)?,
         process: row.get(4)?,
         era: row.get(5)?,
-        since_ns: row.get(6)?,
-        until_ns: row.get(7)?,
+        since_ns: count(row, 6)?,
+        until_ns: count(row, 7)?,
     })
 }
 
@@ -356,12 +356,12 @@ impl Raw {
         Some(Queued {
             ticket: self.ticket,
             candidate: Principal::new(self.candidate).ok()?,
-            ttl: Ttl::from_millis(unsigned(self.ttl_ms)).ok()?,
+            ttl: Ttl::from_millis(self.ttl_ms).ok()?,
             grant_id: GrantId::from_bytes(self.grant_id),
             process: self.process,
             era: self.era,
-            since_ns: unsigned(self.since_ns),
-            until_ns: unsigned(self.until_ns),
+            since_ns: self.since_ns,
+            until_ns: self.until_ns,
         })
     }
 }

@@ -67,7 +67,9 @@ impl Mailbox {
 
     /// Which resources others speak of.
     pub(crate) fn hear(&self) -> Vec<ResourceName> {
-        let mut bytes = [0; RESOURCE_BYTES_MAX];
+        // One more than the longest name: the system cuts a datagram that is longer than the room for it, and
+        // the beginning of a name is another name.
+        let mut bytes = [0; RESOURCE_BYTES_MAX + 1];
         let mut heard = Vec::new();
         for _ in 0..HEARD_MAX {
             let Ok(length) = self.socket.recv(&mut bytes) else {
@@ -167,7 +169,7 @@ pub(crate) fn all_dead(main: &Path) -> Vec<ProcessId> {
 }
 
 /// `<file>-aster-<16 hexadecimal digits>`.
-fn path_of(main: &Path, process: ProcessId) -> PathBuf {
+pub(crate) fn path_of(main: &Path, process: ProcessId) -> PathBuf {
     let mut name = prefix_of(main);
     for byte in process {
         name.push(format!("{byte:02x}"));
@@ -176,7 +178,7 @@ fn path_of(main: &Path, process: ProcessId) -> PathBuf {
 }
 
 /// The process of which a socket's name ends so.
-fn process_of(digits: &[u8]) -> Option<ProcessId> {
+pub(crate) fn process_of(digits: &[u8]) -> Option<ProcessId> {
     let digits = std::str::from_utf8(digits).ok()?;
     let is_ours = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = is_ours.then(|| u64::from_str_radix(digits, 16).ok())?;
@@ -205,7 +207,7 @@ fn at_address<T>(path: &Path, step: impl FnOnce(&Path) -> io::Result<T>) -> io::
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use aster_core::ResourceName;
+    use aster_core::{RESOURCE_BYTES_MAX, ResourceName};
 
     use super::{Mailbox, Reached, all_dead, bury, path_of, reach};
 
@@ -237,6 +239,26 @@ mod tests {
         assert!(mailbox.is_in_place());
         drop(mailbox);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_beginning_of_a_longer_datagram_is_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = store(directory.path());
+        let mailbox = Mailbox::bind(&main, PROCESS).unwrap();
+        let sender = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        for length in [
+            RESOURCE_BYTES_MAX + 1,
+            2 * RESOURCE_BYTES_MAX,
+            RESOURCE_BYTES_MAX,
+        ] {
+            sender
+                .send_to(&vec![b'n'; length], path_of(&main, PROCESS))
+                .unwrap();
+        }
+        let heard = mailbox.hear();
+        let lengths: Vec<usize> = heard.iter().map(|name| name.len()).collect();
+        assert_eq!(lengths, [RESOURCE_BYTES_MAX]);
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn living_members(group: Pid) -> io::Result<usize> {
 
 /// Process group and whether it lives, from `pid (name) state ppid pgrp …`. The name may hold anything,
 /// parentheses too, and need not be UTF-8.
-fn member_of(stat: &[u8]) -> Option<(i32, bool)> {
+pub(crate) fn member_of(stat: &[u8]) -> Option<(i32, bool)> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let fields = std::str::from_utf8(&stat[after_name..]).ok()?;
     let mut fields = fields.split_ascii_whitespace();

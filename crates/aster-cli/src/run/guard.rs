@@ -139,17 +139,18 @@ fn spawn() -> io::Result<(Child, ChildStdin)> {
 
 /// What the guard has been told so far.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Orders {
-    group: Option<i32>,
-    directory: Option<PathBuf>,
-    deadline: Option<Duration>,
-    done: bool,
+pub(crate) struct Orders {
+    pub(crate) group: Option<i32>,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) done: bool,
 }
 
 impl Orders {
     fn take(&mut self, line: &str) {
         match line.split_once(' ') {
-            Some(("group", id)) => self.group = id.parse().ok(),
+            // To the kernel 0 is our own group, 1 is everybody, and a negative one is a single process.
+            Some(("group", id)) => self.group = id.parse().ok().filter(|id| *id > 1),
             Some(("deadline", nanos)) => {
                 self.deadline = nanos.parse().ok().map(Duration::from_nanos);
             }
@@ -160,6 +161,10 @@ impl Orders {
 }
 
 fn path_of(hexadecimal: &str) -> Option<PathBuf> {
+    // A sign would be read too.
+    if !hexadecimal.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
     let bytes: Option<Vec<u8>> = (0..hexadecimal.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(hexadecimal.get(at..at + 2)?, 16).ok())
@@ -173,10 +178,12 @@ pub(crate) fn guard() {
     let mut pending = Vec::new();
     loop {
         match wait_for_input(orders.deadline) {
-            Ok(Input::Ready) => match read_lines(&mut pending, &mut orders) {
-                Ok(true) => {}
-                Ok(false) | Err(_) => break,
-            },
+            Ok(Input::Ready) => {
+                match read_lines(&mut io::stdin().lock(), &mut pending, &mut orders) {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => break,
+                }
+            }
             Ok(Input::Nothing) => {}
             Err(_) => break,
         }
@@ -221,9 +228,13 @@ fn wait_for_input(deadline: Option<Duration>) -> io::Result<Input> {
 }
 
 /// `false` at the end of the pipe.
-fn read_lines(pending: &mut Vec<u8>, orders: &mut Orders) -> io::Result<bool> {
+pub(crate) fn read_lines(
+    pipe: &mut impl Read,
+    pending: &mut Vec<u8>,
+    orders: &mut Orders,
+) -> io::Result<bool> {
     let mut chunk = [0; 4096];
-    let read = io::stdin().lock().read(&mut chunk)?;
+    let read = pipe.read(&mut chunk)?;
     pending.extend_from_slice(&chunk[..read]);
     while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
         let line: Vec<u8> = pending.drain(..=end).collect();
@@ -272,5 +283,23 @@ mod tests {
         assert!(!orders.done);
         orders.take("done");
         assert!(orders.done);
+    }
+
+    #[test]
+    fn no_group_but_that_of_a_run_is_ever_taken() {
+        for line in [
+            "group 1",
+            "group 0",
+            "group -1",
+            "group -77",
+            "group 99999999999",
+        ] {
+            let mut orders = Orders::default();
+            orders.take(line);
+            assert_eq!(orders.group, None, "{line}");
+        }
+        let mut orders = Orders::default();
+        orders.take("directory +f+f");
+        assert_eq!(orders.directory, None);
     }
 }

@@ -10,7 +10,7 @@
 //! | `group.rs` | the command's process group |
 //! | `signals.rs`, `terminal.rs` | what is passed on, who is in the foreground |
 
-mod group;
+pub(crate) mod group;
 pub(crate) mod guard;
 pub(crate) mod launch;
 pub(crate) mod signals;

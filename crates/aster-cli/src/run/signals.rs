@@ -55,11 +55,13 @@ impl ForwardedSignals {
 fn ignored_signals() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
-        .and_then(|status| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("SigIgn:"))?;
-            u64::from_str_radix(line.trim(), 16).ok()
-        })
+        .and_then(|status| ignored_by(&status))
         .unwrap_or(0)
+}
+
+pub(crate) fn ignored_by(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
 }

@@ -79,6 +79,15 @@ fn exchange(path: &PathBuf, request: &Request, body: &[u8]) -> io::Result<(Answe
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
     stream.set_write_timeout(Some(ANSWER_WAIT))?;
     stream.write_all(&frame)?;
+    let answer = read_answer(&mut stream);
+    if answer.is_ok() {
+        // Open until this process ends: so the run sees when we have said what we heard.
+        std::mem::forget(stream);
+    }
+    answer
+}
+
+pub(crate) fn read_answer(stream: &mut impl Read) -> io::Result<(Answer, Vec<u8>)> {
     let mut prefix = [0; PREFIX_BYTES];
     stream.read_exact(&mut prefix)?;
     let lengths = Lengths::parse(prefix)?;
@@ -86,7 +95,5 @@ fn exchange(path: &PathBuf, request: &Request, body: &[u8]) -> io::Result<(Answe
     stream.read_exact(&mut header)?;
     let mut body = vec![0; lengths.body];
     stream.read_exact(&mut body)?;
-    // Open until this process ends: so the run sees when we have said what we heard.
-    std::mem::forget(stream);
     Ok((decode(&header)?, body))
 }

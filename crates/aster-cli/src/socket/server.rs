@@ -9,7 +9,7 @@ use aster::lease::{
     ErrorKind, ExpectedRevision, Fence, FenceRejection, LeaseHandle, Principal, RegisterError,
     Registers, WriteId,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -292,7 +292,9 @@ fn refused(error: RegisterError, is_open: bool) -> Failure {
     failure
 }
 
-async fn read_request(stream: &mut UnixStream) -> io::Result<(Request, Vec<u8>)> {
+pub(crate) async fn read_request(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> io::Result<(Request, Vec<u8>)> {
     let mut prefix = [0; PREFIX_BYTES];
     stream.read_exact(&mut prefix).await?;
     let lengths = Lengths::parse(prefix)?;
