@@ -1,5 +1,10 @@
 //! Bugs to plant: each must be found, so that we know that its invariant bites.
 
+use crate::world::{Run, Settings, WorldError, run};
+
+/// A planted bug is found within so many seeds.
+pub const FOUND_WITHIN: u64 = 10;
+
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -94,4 +99,24 @@ impl Bug {
             Bug::LapseEndsWait => "waits_are_kept",
         }
     }
+}
+
+/// Plants `bug` in the worlds of the first seeds, and returns the first run in which its invariant
+/// notices; `None` if none does.
+///
+/// # Errors
+///
+/// [`WorldError`] when a world could not be made.
+pub fn find(bug: Bug, trace_lines_max: usize) -> Result<Option<Run>, WorldError> {
+    for seed in 1..=FOUND_WITHIN {
+        let run = run(Settings {
+            seed,
+            bug: Some(bug),
+            trace_lines_max,
+        })?;
+        if run.violation.is_some() {
+            return Ok(Some(run));
+        }
+    }
+    Ok(None)
 }

@@ -135,6 +135,8 @@ pub(crate) enum Event {
     RowsDropped { rows: usize },
     /// Something was done to the world.
     Fault { kind: &'static str, what: String },
+    /// The serializer did not do as it was asked, or not at once.
+    Befell { what: &'static str },
     /// A machine is stopped or suspended.
     StandsStill { machine: usize },
     /// A machine that stood still goes on.

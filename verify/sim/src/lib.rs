@@ -36,9 +36,9 @@ mod wire;
 mod worker;
 mod world;
 
-pub use bug::Bug;
+pub use bug::{Bug, FOUND_WITHIN, find};
 pub use history::Trace;
-pub use invariants::Violation;
+pub use invariants::{RULES, Violation};
 pub use random::Random;
 pub use tally::Tally;
 pub use world::{Run, Settings, WorldError, run};

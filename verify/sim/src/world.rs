@@ -28,6 +28,8 @@ const SERVED_MS_MAX: u64 = 180_000;
 const SERVED_MS_PER_WORKER: u64 = 2_000;
 /// Once everyone was served, whatever a killed machine has left in a queue ends within this time.
 const SETTLED_MS_MAX: u64 = 120_000;
+/// So many workers are a crowd.
+const CROWD_MIN: u64 = 20;
 /// Nobody waits for messages any more then, so the world moves faster.
 const SETTLING_STEP_MS: u64 = 100;
 
@@ -99,6 +101,7 @@ pub fn run(settings: Settings) -> Result<Run, WorldError> {
     let mut world = World::new(settings)?;
     let mut served_ms = 0;
     let violation = world.live(&mut served_ms)?.err();
+    world.network.fates.tell(&mut world.tally);
     Ok(Run {
         seed: settings.seed,
         violation,
@@ -202,6 +205,12 @@ impl World {
         for host in 1..world.machines.len() {
             world.employ(host).map_err(|error| setup(&error))?;
         }
+        let workers = world.unserved.len() as u64;
+        world.tally.count_up("workers", workers);
+        let is_crowded = workers >= CROWD_MIN;
+        world
+            .tally
+            .count_up("worlds with twenty workers or more", is_crowded.into());
         Ok(world)
     }
 
@@ -300,9 +309,9 @@ impl World {
                     SERVER => self.network.links[host].up_cut_until_ms,
                     machine => self.network.links[machine].down_cut_until_ms,
                 };
-                let arrivals = self
-                    .network
-                    .arrivals(&conditions, at_ms, cut_until_ms, may_double);
+                let arrivals =
+                    self.network
+                        .arrivals(&conditions, (host, to), at_ms, cut_until_ms, may_double);
                 let Some((&last, others)) = arrivals.split_last() else {
                     continue;
                 };

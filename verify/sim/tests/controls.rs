@@ -1,28 +1,14 @@
 //! Each planted bug is found by the invariant that it breaks, within a few seeds: the rules bite.
 
-use aster_sim::{Bug, Settings, run};
-
-/// Within so many seeds a planted bug is found.
-const SEEDS_MAX: u64 = 10;
+use aster_sim::{Bug, FOUND_WITHIN, RULES};
 
 fn find(bug: Bug) {
-    let mut found = None;
-    for seed in 1..=SEEDS_MAX {
-        let settings = Settings {
-            seed,
-            bug: Some(bug),
-            trace_lines_max: 0,
-        };
-        match run(settings) {
-            Ok(run) => found = found.or(run.violation),
-            Err(error) => panic!("seed {seed}: {error}"),
-        }
-        if found.is_some() {
-            break;
-        }
-    }
+    let found = match aster_sim::find(bug, 0) {
+        Ok(found) => found.and_then(|run| run.violation),
+        Err(error) => panic!("{error}"),
+    };
     let Some(violation) = found else {
-        panic!("{bug:?} was not found in {SEEDS_MAX} seeds");
+        panic!("{bug:?} was not found in {FOUND_WITHIN} seeds");
     };
     assert_eq!(violation.invariant, bug.breaks(), "{}", violation.what);
 }
@@ -40,6 +26,13 @@ macro_rules! controls {
         fn every_bug_has_its_control() {
             let controls = [$(Bug::$bug),*];
             assert!(Bug::ALL.iter().all(|bug| controls.contains(bug)));
+        }
+
+        #[test]
+        fn every_rule_has_its_bug() {
+            for (rule, _) in RULES {
+                assert!(Bug::ALL.iter().any(|bug| bug.breaks() == rule), "{rule}");
+            }
         }
     };
 }

@@ -137,6 +137,8 @@ impl Service {
     }
 
     pub(crate) fn open(self: &Arc<Self>, runtime: &Runtime, from: usize, what: Outgoing) {
+        // Outside of it there is no paused clock.
+        let _enter = runtime.enter();
         match what {
             Outgoing::Request { id, request } => {
                 let service = self.clone();
@@ -157,8 +159,15 @@ impl Service {
         let tasks = running.remove(&(from, id));
         drop(running);
         for task in tasks.into_iter().flatten() {
+            if !task.is_finished() {
+                self.befell("request dropped while it was carried out");
+            }
             task.abort();
         }
+    }
+
+    fn befell(&self, what: &'static str) {
+        self.record(Event::Befell { what });
     }
 
     async fn serve(&self, to: usize, id: u64, request: Request) {
@@ -166,12 +175,15 @@ impl Service {
         self.drag(conditions.store_slow, conditions.slow_ms_max)
             .await;
         let refused = if self.chance(conditions.store_busy) {
+            self.befell("store busy");
             let message = "others".to_owned();
             Some(SerializerError::Busy { message })
         } else if self.chance(conditions.store_overloaded) {
+            self.befell("store overloaded");
             let retry_after = Duration::from_millis(1 + self.below(500));
             Some(SerializerError::Overloaded { retry_after })
         } else if self.chance(conditions.store_failed) {
+            self.befell("store failed");
             Some(SerializerError::Storage {
                 message: "no space left".to_owned(),
                 source: None,
@@ -186,9 +198,11 @@ impl Service {
         self.drag(conditions.store_slow, conditions.slow_ms_max)
             .await;
         if self.chance(conditions.store_panics) {
+            self.befell("store panicked");
             std::panic::resume_unwind(Box::new(PlantedPanic));
         }
         if self.chance(conditions.store_busy) {
+            self.befell("answer lost after it was carried out");
             reply = Reply::Failed(unavailable("carried out, but the answer was lost"));
         }
         let reply = Outgoing::Reply { to, id, reply };
@@ -197,6 +211,7 @@ impl Service {
 
     async fn drag(&self, per_mille: u64, ms_max: u64) {
         if self.chance(per_mille) {
+            self.befell("store slow");
             tokio::time::sleep(Duration::from_millis(self.below(ms_max))).await;
         }
     }
