@@ -92,13 +92,13 @@ pub enum Action {
 
 /// The names of the properties, in the order in which they are checked.
 pub const PROPERTIES: [&str; 7] = [
-    "no write by an owner whose ownership has ended is accepted",
+    "only the owner writes",
     "epochs are unique and grow",
-    "every end of an ownership takes a new epoch",
-    "a grant id that the row remembers is granted once",
-    "a lease is never held shorter than its ttl",
-    "only the owner has a fence to use",
-    "a resource without a living owner can be acquired",
+    "every end takes a new epoch",
+    "a grant id is granted once",
+    "no lease is held shorter than its ttl",
+    "only the owner has a fence",
+    "what nobody owns can be acquired",
 ];
 
 impl LeaseModel {

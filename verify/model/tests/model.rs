@@ -52,46 +52,114 @@ fn finds(planted: &str) {
     println!("{planted} is found: {:?}", path.into_actions());
 }
 
-macro_rules! tests {
-    ($check:ident: $($name:ident = $what:literal),* $(,)?) => {
-        $(
-            #[test]
-            fn $name() {
-                $check($what);
-            }
-        )*
-    };
+#[test]
+fn delays_doubles_and_a_slow_clock() {
+    holds("delays, doubles and a slow clock");
 }
 
-tests! {
-    holds:
-    delays_doubles_and_a_slow_clock = "delays, doubles and a slow clock",
-    renewals_and_a_slow_clock = "renewals and a slow clock",
-    a_queue_with_claims_and_doubles = "a queue with claims and doubles",
-    a_restart_of_the_serializer = "a restart of the serializer",
-    a_restart_with_waiters = "a restart with waiters",
-    rows_dropped_behind_the_floor = "rows dropped behind the floor",
-    a_backup_put_back_under_a_new_authority = "a backup put back under a new authority",
-    a_revoke = "a revoke",
+#[test]
+fn renewals_and_a_slow_clock() {
+    holds("renewals and a slow clock");
 }
 
-tests! {
-    finds:
-    control_a_check_before_the_transaction = "a check before the transaction",
-    control_a_writer_that_is_not_asked = "a writer that is not asked",
-    control_a_release_that_keeps_the_epoch = "a release that keeps the epoch",
-    control_a_retry_that_mints_a_second_grant = "a retry that mints a second grant",
-    control_a_takeover_that_trusts_a_wall_clock = "a takeover that trusts a wall clock",
-    control_a_floor_raised_after_the_drop = "a floor raised after the drop",
-    control_a_backup_put_back_under_its_old_authority = "a backup put back under its old authority",
-    control_a_restored_store_that_serves_the_authority_before_it =
-        "a restored store that serves the authority before it",
-    control_a_release_of_whatever_epoch = "a release of whatever epoch",
-    control_a_claim_that_is_used_unrenewed = "a claim that is used unrenewed",
-    control_a_claim_that_outlives_its_renewal = "a claim that outlives its renewal",
-    control_an_unclaimed_grant_that_stays = "an unclaimed grant that stays",
-    control_a_holder_that_counts_from_the_answer = "a holder that counts from the answer",
-    control_a_clock_slower_than_the_bound = "a clock slower than the bound",
+#[test]
+fn a_queue_with_claims_and_doubles() {
+    holds("a queue with claims and doubles");
+}
+
+#[test]
+fn a_restart_of_the_serializer() {
+    holds("a restart of the serializer");
+}
+
+#[test]
+fn a_restart_with_waiters() {
+    holds("a restart with waiters");
+}
+
+#[test]
+fn rows_dropped_behind_the_floor() {
+    holds("rows dropped behind the floor");
+}
+
+#[test]
+fn a_backup_put_back_under_a_new_authority() {
+    holds("a backup put back under a new authority");
+}
+
+#[test]
+fn a_revoke() {
+    holds("a revoke");
+}
+
+#[test]
+fn control_a_check_before_the_transaction() {
+    finds("a check before the transaction");
+}
+
+#[test]
+fn control_a_writer_that_is_not_asked() {
+    finds("a writer that is not asked");
+}
+
+#[test]
+fn control_a_release_that_keeps_the_epoch() {
+    finds("a release that keeps the epoch");
+}
+
+#[test]
+fn control_a_retry_that_mints_a_second_grant() {
+    finds("a retry that mints a second grant");
+}
+
+#[test]
+fn control_a_takeover_that_trusts_a_wall_clock() {
+    finds("a takeover that trusts a wall clock");
+}
+
+#[test]
+fn control_a_floor_raised_after_the_drop() {
+    finds("a floor raised after the drop");
+}
+
+#[test]
+fn control_a_backup_put_back_under_its_old_authority() {
+    finds("a backup put back under its old authority");
+}
+
+#[test]
+fn control_a_restored_store_that_serves_the_authority_before_it() {
+    finds("a restored store that serves the authority before it");
+}
+
+#[test]
+fn control_a_release_of_whatever_epoch() {
+    finds("a release of whatever epoch");
+}
+
+#[test]
+fn control_a_claim_that_is_used_unrenewed() {
+    finds("a claim that is used unrenewed");
+}
+
+#[test]
+fn control_a_claim_that_outlives_its_renewal() {
+    finds("a claim that outlives its renewal");
+}
+
+#[test]
+fn control_an_unclaimed_grant_that_stays() {
+    finds("an unclaimed grant that stays");
+}
+
+#[test]
+fn control_a_holder_that_counts_from_the_answer() {
+    finds("a holder that counts from the answer");
+}
+
+#[test]
+fn control_a_clock_slower_than_the_bound() {
+    finds("a clock slower than the bound");
 }
 
 #[test]

@@ -35,13 +35,15 @@ pub enum Bug {
     LossUntold,
     /// Who follows a resource is shown nothing more after a while.
     WatchStops,
+    /// An operator's hold-off is confirmed and not kept.
+    HoldOffForgotten,
     /// A turn that lapsed unheard ends the wait.
     LapseEndsWait,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 14] = [
+    pub const ALL: [Bug; 15] = [
         Bug::UnfencedWrites,
         Bug::FenceKept,
         Bug::RowsForgottenAtRestart,
@@ -55,6 +57,7 @@ impl Bug {
         Bug::WaiterForgotten,
         Bug::LossUntold,
         Bug::WatchStops,
+        Bug::HoldOffForgotten,
         Bug::LapseEndsWait,
     ];
 
@@ -75,6 +78,7 @@ impl Bug {
             Bug::WaiterForgotten => "waiter-forgotten",
             Bug::LossUntold => "loss-untold",
             Bug::WatchStops => "watch-stops",
+            Bug::HoldOffForgotten => "hold-off-forgotten",
             Bug::LapseEndsWait => "lapse-ends-wait",
         }
     }
@@ -96,6 +100,7 @@ impl Bug {
             Bug::WaiterForgotten => "progress",
             Bug::LossUntold => "loss_is_told",
             Bug::WatchStops => "watchers_see_the_present",
+            Bug::HoldOffForgotten => "kept_out",
             Bug::LapseEndsWait => "waits_are_kept",
         }
     }

@@ -42,6 +42,9 @@ pub(crate) enum Event {
         epoch: Option<u64>,
         grant: Option<GrantId>,
         how: &'static str,
+        /// For how long the holder may not come back; 0 if it may.
+        hold_off_ms: u64,
+        monotonic_us: u64,
     },
     Denied {
         call: u64,

@@ -51,5 +51,6 @@ controls! {
     control_waiters_that_are_forgotten: WaiterForgotten,
     control_a_loss_that_nobody_is_told_of: LossUntold,
     control_a_watch_that_misses_the_end: WatchStops,
+    control_a_hold_off_that_is_forgotten: HoldOffForgotten,
     control_a_wait_that_ends_with_its_lapsed_turn: LapseEndsWait,
 }

@@ -7,6 +7,7 @@ mod epochs_grow;
 mod first_come_first_served;
 mod grant_id_once;
 mod held_for_its_ttl;
+mod kept_out;
 mod loss_is_told;
 mod nothing_left_behind;
 mod one_usable_fence;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use crate::history::Entry;
 
 /// The rules, as their files name them, and in words.
-pub const RULES: [(&str, &str); 14] = [
+pub const RULES: [(&str, &str); 15] = [
     ("accepted_writes", "no write by an ended owner is accepted"),
     ("epochs_grow", "epochs are unique and grow"),
     (
@@ -66,6 +67,10 @@ pub const RULES: [(&str, &str); 14] = [
         "a wait ends with a turn, with its time, or because it is kept out",
     ),
     (
+        "kept_out",
+        "a hold-off keeps the revoked holder out for its whole time",
+    ),
+    (
         "progress",
         "everyone is served after the faults, and nothing panics",
     ),
@@ -107,6 +112,7 @@ pub(crate) fn all(idle_retention: Duration, drops_early: bool) -> Vec<Box<dyn In
         Box::<loss_is_told::LossIsTold>::default(),
         Box::<watchers_see_the_present::WatchersSeeThePresent>::default(),
         Box::<waits_are_kept::WaitsAreKept>::default(),
+        Box::<kept_out::KeptOut>::default(),
         Box::<progress::Progress>::default(),
     ]
 }
