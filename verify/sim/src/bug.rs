@@ -1,5 +1,6 @@
 //! Bugs to plant: each must be found, so that we know that its invariant bites.
 
+use crate::service::Kind;
 use crate::world::{Run, Settings, WorldError, run};
 
 /// A planted bug is found within so many seeds.
@@ -112,12 +113,13 @@ impl Bug {
 /// # Errors
 ///
 /// [`WorldError`] when a world could not be made.
-pub fn find(bug: Bug, trace_lines_max: usize) -> Result<Option<Run>, WorldError> {
+pub fn find(bug: Bug, store: Kind) -> Result<Option<Run>, WorldError> {
     for seed in 1..=FOUND_WITHIN {
         let run = run(Settings {
             seed,
+            store,
             bug: Some(bug),
-            trace_lines_max,
+            trace_lines_max: 0,
         })?;
         if run.violation.is_some() {
             return Ok(Some(run));

@@ -11,17 +11,26 @@ use std::sync::{Mutex, PoisonError};
 
 use aster_evidence::{Deadline, Evidence, Options};
 use aster_lease::{Entropy as _, SystemEntropy};
-use aster_sim::{Bug, FOUND_WITHIN, RULES, Run, Settings, Tally, WorldError, find, run};
+use aster_sim::{Bug, FOUND_WITHIN, Kind, RULES, Run, Settings, Tally, WorldError, find, run};
 
 const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--start S] [--bug NAME]   run N seeds from S (a fresh one by default)
        cargo xtask sim --seconds N [--start S]                plant every bug, and run seeds for N seconds
        cargo xtask sim --seed S [--trace] [--bug NAME]        run one seed; with --trace print what happened
-       --evidence FILE writes what was tried and seen
+       --store memory|sqlite        with this store only; by default every fourth seed has SQLite
+       --evidence FILE              writes what was tried and seen
 ";
 /// How much of the trace is shown for a broken rule.
 const TRACE_LINES: usize = 60;
 const SEEDS: u64 = 100;
+/// Every so many seeds one runs with the SQLite store, unless `--store` says otherwise.
+const SQLITE_EVERY: u64 = 4;
+/// What is planted beside the SQLite store as well.
+const ON_DISK: [Bug; 3] = [
+    Bug::UnfencedWrites,
+    Bug::ReleaseForgotten,
+    Bug::RetryMintsAgain,
+];
 
 struct Arguments {
     /// How many seeds, or until the time is over.
@@ -29,6 +38,8 @@ struct Arguments {
     start: u64,
     trace: bool,
     bug: Option<Bug>,
+    /// None: now this, now that one.
+    store: Option<Kind>,
     options: Options,
 }
 
@@ -36,6 +47,7 @@ struct Arguments {
 #[derive(Default)]
 struct Totals {
     seeds: u64,
+    on_disk: u64,
     tally: Tally,
     world_ms: u64,
     served_ms: u64,
@@ -53,13 +65,16 @@ fn main() -> ExitCode {
     let deadline = Deadline::after_s(arguments.options.seconds.unwrap_or(0));
     let mut evidence = Evidence::new(
         "sim",
-        "a world that one seed repeats, around the real engine and memory store",
+        "a world that one seed repeats, around the real engine and the real stores",
         &command(&arguments),
     );
     let is_proof = arguments.options != Options::default();
     if is_proof {
         for bug in Bug::ALL {
-            plant(bug, &mut evidence);
+            plant(bug, Kind::Memory, &mut evidence);
+        }
+        for bug in ON_DISK {
+            plant(bug, Kind::Sqlite, &mut evidence);
         }
     }
     let totals = simulate(&arguments, deadline);
@@ -84,14 +99,18 @@ fn main() -> ExitCode {
 }
 
 /// The planted bug has to be found, by the invariant that it breaks.
-fn plant(bug: Bug, evidence: &mut Evidence) {
-    let (is_caught, seen) = match find(bug, 0) {
+fn plant(bug: Bug, store: Kind, evidence: &mut Evidence) {
+    let (is_caught, seen) = match find(bug, store) {
         Ok(Some(run)) => (true, format!("with seed {}", run.seed)),
         Ok(None) => (false, format!("not in {FOUND_WITHIN} seeds")),
         Err(error) => (false, error.to_string()),
     };
     let rule = in_words(bug.breaks());
-    evidence.control(&rule, bug.name(), is_caught, &seen);
+    let planted = match store {
+        Kind::Memory => bug.name().to_owned(),
+        Kind::Sqlite => format!("{} beside the SQLite store", bug.name()),
+    };
+    evidence.control(&rule, &planted, is_caught, &seen);
 }
 
 fn in_words(rule: &str) -> String {
@@ -118,8 +137,10 @@ fn simulate(arguments: &Arguments, deadline: Deadline) -> Totals {
             if is_over {
                 return;
             }
+            let seed = arguments.start.wrapping_add(number);
             let settings = Settings {
-                seed: arguments.start.wrapping_add(number),
+                seed,
+                store: arguments.store(seed),
                 bug: arguments.bug,
                 trace_lines_max: if arguments.trace {
                     usize::MAX
@@ -138,6 +159,17 @@ fn simulate(arguments: &Arguments, deadline: Deadline) -> Totals {
     totals.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Arguments {
+    /// It depends on the seed alone, so that a seed is repeated with its store.
+    fn store(&self, seed: u64) -> Kind {
+        let by_seed = match seed % SQLITE_EVERY {
+            0 => Kind::Sqlite,
+            _ => Kind::Memory,
+        };
+        self.store.unwrap_or(by_seed)
+    }
+}
+
 impl Totals {
     fn add(&mut self, settings: Settings, run: Result<Run, WorldError>, arguments: &Arguments) {
         let run = match run {
@@ -149,6 +181,7 @@ impl Totals {
             }
         };
         self.seeds += 1;
+        self.on_disk += u64::from(settings.store == Kind::Sqlite);
         self.tally.add(&run.tally);
         self.world_ms += run.world_ms;
         self.served_ms = self.served_ms.max(run.served_ms);
@@ -165,8 +198,12 @@ impl Totals {
             let bug = arguments
                 .bug
                 .map_or(String::new(), |bug| format!(" --bug {}", bug.name()));
+            let store = match settings.store {
+                Kind::Memory => "memory",
+                Kind::Sqlite => "sqlite",
+            };
             let broken = format!(
-                "{} is broken at {} ms: {}\nrepeat it with: cargo xtask sim --seed {}{bug} --trace",
+                "{} is broken at {} ms: {}\nrepeat it with: cargo xtask sim --seed {} --store {store}{bug} --trace",
                 violation.invariant, violation.at_ms, violation.what, run.seed
             );
             println!("{broken}");
@@ -179,6 +216,7 @@ fn conclude(arguments: &Arguments, totals: Totals, evidence: &mut Evidence) {
     let (start, end) = (arguments.start, arguments.start.wrapping_add(totals.seeds));
     evidence.seed(format!("{start} up to {end}"));
     evidence.tried("seeds", totals.seeds);
+    evidence.tried("of these with the SQLite store", totals.on_disk);
     evidence.tried("seconds of world time", totals.world_ms / 1_000);
     for (kind, count) in totals.tally.iter() {
         evidence.tried(kind, count);
@@ -192,7 +230,7 @@ fn conclude(arguments: &Arguments, totals: Totals, evidence: &mut Evidence) {
         false => evidence.broken.extend(totals.broken),
     }
     evidence.not_covered("what threads do to each other: each machine has one");
-    evidence.not_covered("the SQLite store: its threads and files are the system's own");
+    evidence.not_covered("the SQLite store's queue and watches, and several processes on its file");
     evidence.not_covered("wire bytes: messages are values");
 }
 
@@ -221,6 +259,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         start: fresh()?,
         trace: false,
         bug: None,
+        store: None,
         options,
     };
     while let Some(word) = words.next() {
@@ -234,6 +273,13 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--seed" => {
                 arguments.start = number()?;
                 arguments.seeds = Some(1);
+            }
+            "--store" => {
+                arguments.store = match words.next().as_deref() {
+                    Some("memory") => Some(Kind::Memory),
+                    Some("sqlite") => Some(Kind::Sqlite),
+                    _ => return Err("--store is memory or sqlite".to_owned()),
+                };
             }
             "--trace" => arguments.trace = true,
             "--bug" => {

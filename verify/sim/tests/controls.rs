@@ -1,9 +1,9 @@
 //! Each planted bug is found by the invariant that it breaks, within a few seeds: the rules bite.
 
-use aster_sim::{Bug, FOUND_WITHIN, RULES};
+use aster_sim::{Bug, FOUND_WITHIN, Kind, RULES};
 
-fn find(bug: Bug) {
-    let found = match aster_sim::find(bug, 0) {
+fn find(bug: Bug, store: Kind) {
+    let found = match aster_sim::find(bug, store) {
         Ok(found) => found.and_then(|run| run.violation),
         Err(error) => panic!("{error}"),
     };
@@ -18,7 +18,7 @@ macro_rules! controls {
         $(
             #[test]
             fn $name() {
-                find(Bug::$bug);
+                find(Bug::$bug, Kind::Memory);
             }
         )*
 
@@ -53,4 +53,11 @@ controls! {
     control_a_watch_that_misses_the_end: WatchStops,
     control_a_hold_off_that_is_forgotten: HoldOffForgotten,
     control_a_wait_that_ends_with_its_lapsed_turn: LapseEndsWait,
+}
+
+#[test]
+fn control_bugs_beside_the_sqlite_store() {
+    for bug in [Bug::UnfencedWrites, Bug::ReleaseForgotten] {
+        find(bug, Kind::Sqlite);
+    }
 }
