@@ -71,7 +71,7 @@ pub use register::{
     ExpectedRevision, REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite,
     already_released, write_register,
 };
-pub use row::{EPOCH_MAX, LeaseSnapshot, RowState, RowView, Tenure, next_epoch};
+pub use row::{EPOCH_MAX, LeaseSnapshot, RowState, RowView, Tenure, floor_behind, next_epoch};
 pub use transition::{
     Decision, DenyReason, Effect, Judged, LeaseOp, TransitionOutcome, retry_outcome, transition,
 };

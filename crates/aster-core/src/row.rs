@@ -130,6 +130,16 @@ impl LeaseSnapshot {
     }
 }
 
+/// The floor of a store that drops a free row which is at `dropped`: no row that comes after it starts
+/// at or below any epoch that the dropped one had.
+///
+/// The floor has to have risen, and to be as durable as the row was, in the same step in which the row
+/// goes; an Acquire of the missing row must not come between (specification, "Follow a takeover").
+#[must_use]
+pub fn floor_behind(floor: u64, dropped: u64) -> u64 {
+    floor.max(dropped)
+}
+
 /// The epoch after `epoch`.
 ///
 /// # Errors

@@ -175,6 +175,22 @@ pub struct Judged {
     pub remaining: Option<Duration>,
 }
 
+impl Judged {
+    /// The judgement of a held row whose last grant or renewal was `elapsed` ago on the store's clock.
+    ///
+    /// `claim_left` is what is left of the claim time of a grant that was waited for and has not been
+    /// renewed. It can only shorten that grant; without it the whole ttl counts.
+    #[must_use]
+    pub fn held(ttl: Ttl, elapsed: Duration, claim_left: Option<Duration>) -> Self {
+        let left = ttl.duration().saturating_sub(elapsed);
+        let left = claim_left.map_or(left, |claim_left| left.min(claim_left));
+        Self {
+            expired: left.is_zero(),
+            remaining: Some(left),
+        }
+    }
+}
+
 /// What the store has to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {

@@ -6,8 +6,8 @@ use aster_core::{
     Authority, Decision, EPOCH_MAX, Effect, ErrorKind, ExpectedRevision, Fence, GrantId,
     HighWaterMark, HighWaterRejection, HoldOffs, InvalidInput, Judged, LeaseOp, Principal,
     REGISTER_BYTES_MAX, RegisterDecision, RegisterState, RegisterWrite, ResourceName, RowState,
-    RowView, RuleError, Tenure, TransitionOutcome, Ttl, TtlBounds, WriteId, next_epoch, transition,
-    write_register,
+    RowView, RuleError, Tenure, TransitionOutcome, Ttl, TtlBounds, WriteId, floor_behind,
+    next_epoch, transition, write_register,
 };
 
 #[test]
@@ -260,4 +260,11 @@ fn register_write(expected: ExpectedRevision, bytes: usize) -> RegisterWrite {
         value: vec![0; bytes],
         write_id: WriteId::from_bytes([1; 16]),
     }
+}
+
+#[test]
+fn the_floor_behind_a_dropped_row_covers_it_and_never_sinks() {
+    assert_eq!(floor_behind(0, 7), 7);
+    assert_eq!(floor_behind(9, 7), 9);
+    assert_eq!(floor_behind(7, 7), 7);
 }

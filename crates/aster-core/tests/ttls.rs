@@ -151,3 +151,27 @@ fn apply(op: &LeaseOp) -> Result<(), RuleError> {
     };
     transition(&view, &Judged::default(), &TtlBounds::default(), op).map(|_| ())
 }
+
+/// A held row lasts its ttl to the last instant; a claim can shorten it and never make it longer.
+#[test]
+fn a_held_row_lasts_its_ttl_and_a_claim_only_shortens_it() {
+    let ttl = Ttl::from_millis(1_000).unwrap();
+    let ms = Duration::from_millis;
+    let left = |elapsed, claim_left| {
+        let judged = Judged::held(ttl, elapsed, claim_left);
+        let left = judged.remaining.unwrap();
+        assert_eq!(judged.expired, left.is_zero());
+        left
+    };
+    assert_eq!(left(ms(0), None), ms(1_000));
+    assert_eq!(
+        left(ms(1_000) - Duration::from_nanos(1), None),
+        Duration::from_nanos(1)
+    );
+    assert_eq!(left(ms(1_000), None), ms(0));
+    assert_eq!(left(Duration::MAX, None), ms(0));
+    assert_eq!(left(ms(100), Some(ms(200))), ms(200));
+    assert_eq!(left(ms(100), Some(ms(0))), ms(0));
+    assert_eq!(left(ms(900), Some(ms(500))), ms(100));
+    assert_eq!(left(ms(1_000), Some(ms(500))), ms(0));
+}

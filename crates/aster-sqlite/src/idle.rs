@@ -1,7 +1,7 @@
 //! Rows that have long been free go away, so that a million names stay bounded. The epoch floor rises
 //! in the same transaction, so that a name that comes back starts above every epoch it ever had.
 
-use aster_core::{EPOCH_MAX, ResourceName};
+use aster_core::{EPOCH_MAX, ResourceName, floor_behind};
 use aster_lease::SerializerError;
 use rusqlite::{Connection, params};
 
@@ -76,7 +76,7 @@ pub(crate) fn sweep(writer: &mut Writer) -> Result<(), SideError> {
         begun.transaction.commit().map_err(storage)?;
         return Ok(());
     };
-    begun.store.floor = begun.store.floor.max(highest);
+    begun.store.floor = floor_behind(begun.store.floor, highest);
     let store = begun.commit(&shared)?;
     shared.side(&mut writer.side, &store)?.write(|side| {
         for (resource, _) in &dropped {

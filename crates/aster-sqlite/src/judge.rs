@@ -128,21 +128,17 @@ pub(crate) fn judge(row: &mut StoredRow, evidence: &Evidence, era: Id, now_ns: u
         let marked = evidence
             .renewal
             .is_some_and(|renewal| renewal.expired && renewal.epoch == epoch);
-        let remaining = if marked {
-            Duration::ZERO
-        } else {
-            let left = ttl.duration().saturating_sub(elapsed(since_ns, now_ns));
-            match unclaimed(row, evidence, era) {
-                Some(claim) => {
-                    verdict.unclaimed = true;
-                    let elapsed = elapsed(claim.since_ns, now_ns);
-                    left.min(claim.duration.saturating_sub(elapsed))
-                }
-                None => left,
-            }
+        let elapsed_now = match marked {
+            true => ttl.duration(),
+            false => elapsed(since_ns, now_ns),
         };
-        verdict.judged.remaining = Some(remaining);
-        verdict.judged.expired = remaining.is_zero();
+        let claim = unclaimed(row, evidence, era).filter(|_| !marked);
+        verdict.unclaimed = claim.is_some();
+        let claim_left = claim.map(|claim| {
+            let elapsed = elapsed(claim.since_ns, now_ns);
+            claim.duration.saturating_sub(elapsed)
+        });
+        verdict.judged = Judged::held(ttl, elapsed_now, claim_left);
     }
     let stamps = &row.hold_offs_since;
     row.state.hold_offs.retain(|hold_off| {

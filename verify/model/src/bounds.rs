@@ -62,6 +62,8 @@ pub enum Bug {
     FloorRaisedAfterTheDrop,
     /// A restored backup is used under the authority that it had.
     RestoreKeepsTheAuthority,
+    /// A restored store serves whoever still speaks to the one that it was before.
+    AuthorityIsNotAsked,
     /// A holder uses a grant that it waited for without renewing it first.
     ClaimIsUsedUnrenewed,
     /// The claim time goes on to count after the renewal.

@@ -62,11 +62,13 @@ impl Holder {
         self.clock(now).saturating_sub(anchor) < TTL - MARGIN
     }
 
-    /// Past its limit a lease has ended for good.
-    pub(crate) fn look_at_the_clock(&mut self, now: u8) {
-        if matches!(self.phase, Phase::Holding { .. }) && self.usable(now).is_none() {
+    /// Past its limit a lease has ended for good; whether that is so now.
+    pub(crate) fn look_at_the_clock(&mut self, now: u8) -> bool {
+        let is_over = matches!(self.phase, Phase::Holding { .. }) && self.usable(now).is_none();
+        if is_over {
             self.phase = Phase::Idle;
         }
+        is_over
     }
 
     /// What it would renew now.

@@ -11,6 +11,8 @@
 //! | `network.rs` | the messages |
 //! | `store.rs` | the serializer: row, floor, queue, claim, restart, backup, restore |
 //! | `holder.rs` | what a holder knows and does |
+//! | `seen.rs` | what has come up in the steps that were explored |
+//! | `worlds.rs` | the worlds that are explored, and the bugs that are planted |
 //! | `truth.rs` | what really happened, kept apart from every row |
 //! | `model.rs` | the actions, and the properties that must hold in every state |
 
@@ -18,10 +20,14 @@ mod bounds;
 mod holder;
 mod model;
 mod network;
+mod seen;
 mod store;
 mod truth;
+mod worlds;
 
 pub use bounds::{Bounds, Bug};
 pub use model::{Action, LeaseModel, PROPERTIES, World};
 pub use network::{Answer, Message, Request};
+pub use seen::{Ingredient, Seen};
 pub use truth::Broken;
+pub use worlds::{CONTROLS, Control, FURTHER, Setting, WORLDS};

@@ -1,10 +1,14 @@
 //! The actions, and the properties that must hold in every state.
 
+use std::sync::Arc;
+
+use aster_core::FenceRejection;
 use stateright::{Model, Property};
 
 use crate::bounds::{Bounds, Bug};
 use crate::holder::{Holder, Phase};
 use crate::network::{HolderId, Message, Network, Request, WishId};
+use crate::seen::{Ingredient, Seen};
 use crate::store::{Step, Store};
 use crate::truth::{Broken, Truth};
 
@@ -15,6 +19,7 @@ pub struct LeaseModel {
     pub bounds: Bounds,
     /// A planted mistake.
     pub bug: Option<Bug>,
+    seen: Arc<Seen>,
 }
 
 /// Everything at one moment.
@@ -87,16 +92,36 @@ pub enum Action {
 
 /// The names of the properties, in the order in which they are checked.
 pub const PROPERTIES: [&str; 7] = [
-    "no write by an owner whose ownership has ended is accepted",
+    "only the owner writes",
     "epochs are unique and grow",
-    "every end of an ownership takes a new epoch",
-    "a grant id that the row remembers is granted once",
-    "a lease is never held shorter than its ttl",
-    "at most one fence can be used at a time",
-    "a resource without a living owner can be acquired",
+    "every end takes a new epoch",
+    "a grant id is granted once",
+    "no lease is held shorter than its ttl",
+    "only the owner has a fence",
+    "what nobody owns can be acquired",
 ];
 
 impl LeaseModel {
+    /// A model that goes so far, with a planted mistake or without.
+    #[must_use]
+    pub fn new(bounds: Bounds, bug: Option<Bug>) -> Self {
+        Self {
+            bounds,
+            bug,
+            seen: Arc::default(),
+        }
+    }
+
+    /// What has happened in the steps that were explored so far, of this model and its clones.
+    #[must_use]
+    pub fn seen(&self) -> Arc<Seen> {
+        self.seen.clone()
+    }
+
+    fn saw(&self, ingredient: Ingredient) {
+        self.seen.saw(ingredient);
+    }
+
     fn wish(&self, world: &World, holder: HolderId) -> Request {
         let wish: WishId = match world.holders[usize::from(holder)].phase {
             Phase::Wishing { wish } => wish,
@@ -172,11 +197,17 @@ impl LeaseModel {
             Action::Tick(lagging) => {
                 world.now += 1;
                 if let Some(holder) = lagging {
-                    world.holders[usize::from(holder)].lag += 1;
+                    let holder = &mut world.holders[usize::from(holder)];
+                    holder.lag += 1;
                     world.used.lags += 1;
+                    if matches!(holder.phase, Phase::Holding { .. }) {
+                        self.saw(Ingredient::SlowClock);
+                    }
                 }
                 for holder in &mut world.holders {
-                    holder.look_at_the_clock(world.now);
+                    if holder.look_at_the_clock(world.now) {
+                        self.saw(Ingredient::Paused);
+                    }
                 }
             }
             Action::Ask(id) => {
@@ -243,6 +274,7 @@ impl LeaseModel {
             }
             Action::DeliverAndKeep(message) => {
                 world.used.duplicates += 1;
+                self.saw(Ingredient::Doubled);
                 self.deliver(world, &message);
             }
             Action::Advance => self.with_store(world, |store, step| {
@@ -252,6 +284,12 @@ impl LeaseModel {
             }),
             Action::Restart => {
                 world.used.restarts += 1;
+                if world.store.is_held() {
+                    self.saw(Ingredient::RestartWhileHeld);
+                }
+                if !world.store.queue.is_empty() {
+                    self.saw(Ingredient::RestartWithWaiters);
+                }
                 world.store.restart(world.now);
                 world.truth.rearmed(world.now);
             }
@@ -261,6 +299,7 @@ impl LeaseModel {
             }
             Action::DropRow => {
                 world.used.drops += 1;
+                self.saw(Ingredient::Dropped);
                 world.store.drop_row();
                 world.truth.dropped();
             }
@@ -273,6 +312,7 @@ impl LeaseModel {
             }
             Action::Adopt => {
                 world.store.adopt(
+                    &self.seen,
                     world
                         .truth
                         .highest_authority()
@@ -284,6 +324,23 @@ impl LeaseModel {
         }
     }
 
+    /// The resource went from one owner to another, and what the first had sent has not arrived.
+    fn look_for_lost_messages(&self, before: &World, after: &World) {
+        let (Some(owner), Some(next)) = (before.truth.owner, after.truth.owner) else {
+            return;
+        };
+        let is_under_way = |message: &Message| {
+            matches!(
+                message,
+                Message::Request { request: Request::Renew { epoch, .. } | Request::Release { epoch, .. }, .. }
+                    if *epoch == owner.epoch
+            )
+        };
+        if owner.epoch != next.epoch && after.network.iter().any(is_under_way) {
+            self.saw(Ingredient::Lost);
+        }
+    }
+
     fn deliver(&self, world: &mut World, message: &Message) {
         match message {
             Message::Request {
@@ -291,10 +348,15 @@ impl LeaseModel {
                 request,
                 sent,
             } => {
+                let overtakes = |other: &Message| matches!(other, Message::Request { from: of, sent: before, .. } if of == from && before < sent);
+                if world.network.iter().any(overtakes) {
+                    self.saw(Ingredient::Reordered);
+                }
                 let now = world.now;
                 let mut step = Step {
                     now,
                     truth: &mut world.truth,
+                    seen: &self.seen,
                 };
                 let replies = world.store.request(&mut step, *from, request);
                 for (to, answer) in replies {
@@ -306,6 +368,7 @@ impl LeaseModel {
             Message::Answer { to, answer, sent } => {
                 let holder = &mut world.holders[usize::from(*to)];
                 if let Some(sent) = holder.hears(*to, world.now, answer, *sent, self.bug) {
+                    self.saw(Ingredient::LateGrant);
                     world.network.insert(sent);
                 }
             }
@@ -315,8 +378,17 @@ impl LeaseModel {
                 authority,
                 epoch,
             } => {
-                if !world.store.accepts(writer, claimed, authority, epoch) {
-                    return;
+                match world.store.check(writer, claimed, authority, epoch) {
+                    Some(Ok(())) => self.saw(Ingredient::Write),
+                    Some(Err(rejection)) => {
+                        self.saw(match rejection {
+                            FenceRejection::WrongAuthority => Ingredient::WriteOfAnEarlierAuthority,
+                            FenceRejection::NotHolder => Ingredient::ForgedWrite,
+                            _ => Ingredient::LateWrite,
+                        });
+                        return;
+                    }
+                    None => return,
                 }
                 if self.bug == Some(Bug::CheckBeforeTheTransaction) {
                     world.network.insert(Message::Checked {
@@ -348,6 +420,7 @@ impl LeaseModel {
         let mut context = Step {
             now,
             truth: &mut world.truth,
+            seen: &self.seen,
         };
         for (to, answer) in step(&mut world.store, &mut context) {
             // Whoever waited has asked long ago: nobody may count from it.
@@ -380,17 +453,18 @@ impl World {
         });
     }
 
-    /// How many holders would hand out a fence of the present authority that no operator has ended.
-    fn usable_fences(&self) -> usize {
-        let usable = self
-            .holders
-            .iter()
-            .filter_map(|holder| holder.usable(self.now));
-        usable
-            .filter(|(authority, epoch)| {
-                *authority == self.store.durable.authority && !self.truth.was_revoked(*epoch)
-            })
-            .count()
+    /// Whoever would hand out a fence is the owner. Excepted are those who cannot know yet: an operator
+    /// has ended the epoch, or has given a restored store another authority.
+    fn only_the_owner_has_a_fence(&self) -> bool {
+        self.holders.iter().zip(0..).all(|(holder, id)| {
+            let Some((authority, epoch)) = holder.usable(self.now) else {
+                return true;
+            };
+            let owns = self.truth.owner.is_some_and(|owner| {
+                (owner.holder, owner.authority, owner.epoch) == (id, authority, epoch)
+            });
+            owns || authority != self.store.durable.authority || self.truth.was_revoked(epoch)
+        })
     }
 
     fn can_be_acquired(&self) -> bool {
@@ -441,6 +515,7 @@ impl Model for LeaseModel {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         self.act(&mut next, action);
+        self.look_for_lost_messages(world, &next);
         next.forget_what_nobody_waits_for();
         (next != *world).then_some(next)
     }
@@ -472,7 +547,9 @@ impl Model for LeaseModel {
             Property::always(ttl, |_, world: &World| {
                 keeps(world, Broken::HeldShorterThanItsTtl)
             }),
-            Property::always(one_usable, |_, world: &World| world.usable_fences() <= 1),
+            Property::always(one_usable, |_, world: &World| {
+                world.only_the_owner_has_a_fence()
+            }),
             Property::always(acquirable, |_, world: &World| world.can_be_acquired()),
         ]
     }

@@ -1,14 +1,17 @@
 //! The serializer: it asks the core, and keeps what the core says.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use aster_core::{
-    Authority, Effect, Fence, GrantId, Judged, LeaseOp, Principal, ResourceName, RowState, RowView,
-    TransitionOutcome, Ttl, TtlBounds, check_fence, next_epoch, transition,
+    Authority, Decision, Effect, Fence, FenceRejection, GrantId, Judged, LeaseOp, Principal,
+    ResourceName, RowState, RowView, TransitionOutcome, Ttl, TtlBounds, check_fence, floor_behind,
+    transition,
 };
 
 use crate::bounds::Bug;
 use crate::network::{Answer, HolderId, Request, WishId};
+use crate::seen::{Ingredient, Seen};
 use crate::truth::{Broken, Owner, Truth};
 
 /// How many ticks a lease lasts, and for how many a grant that was waited for.
@@ -46,6 +49,7 @@ pub(crate) struct Store {
 pub(crate) struct Step<'a> {
     pub(crate) now: u8,
     pub(crate) truth: &'a mut Truth,
+    pub(crate) seen: &'a Seen,
 }
 
 /// An answer and whom it is for.
@@ -90,17 +94,29 @@ impl Store {
             .is_some_and(|row| row.held.is_some())
     }
 
+    /// The present grant was waited for and has not been renewed.
+    fn is_unclaimed(&self) -> bool {
+        let granted = self.durable.row.as_ref().map(|row| row.grant_id);
+        self.is_held()
+            && self
+                .claim
+                .is_some_and(|wish| granted == Some(grant_id(wish)))
+    }
+
     fn judged(&self, now: u8) -> Judged {
-        let claimed = self.durable.row.as_ref().map(|row| row.grant_id);
-        let term = match self.claim {
-            Some(wish) if claimed == Some(grant_id(wish)) => CLAIM,
-            _ => TTL,
+        let Some(ttl) = self.durable.row.as_ref().and_then(RowState::ttl) else {
+            return Judged::default();
         };
-        let lapses = term == TTL || self.bug != Some(Bug::UnclaimedGrantNeverLapses);
-        Judged {
-            expired: self.is_held() && (now - self.since >= term && lapses || self.wall_jumped),
-            remaining: None,
-        }
+        let elapsed = ticks(now - self.since);
+        let claim_left = self
+            .is_unclaimed()
+            .then(|| ticks(CLAIM).saturating_sub(elapsed));
+        let mut judged = match (self.bug, claim_left) {
+            (Some(Bug::UnclaimedGrantNeverLapses), Some(_)) => Judged::default(),
+            _ => Judged::held(ttl, elapsed, claim_left),
+        };
+        judged.expired |= self.wall_jumped;
+        judged
     }
 
     /// A newcomer would be granted now.
@@ -118,7 +134,20 @@ impl Store {
         request: &Request,
     ) -> Vec<Reply> {
         if self.refused {
+            step.seen.saw(Ingredient::RequestToRestored);
             return Vec::new();
+        }
+        if let Request::Renew { authority, epoch } | Request::Release { authority, epoch } = request
+            && *authority != self.durable.authority
+            && self.bug != Some(Bug::AuthorityIsNotAsked)
+        {
+            // It was meant for the store that this one was before.
+            step.seen.saw(Ingredient::RequestOfAnEarlierAuthority);
+            let denied = Answer::Denied {
+                wish: None,
+                epoch: Some(*epoch),
+            };
+            return vec![(from, denied)];
         }
         let mut replies = Vec::new();
         match request {
@@ -170,7 +199,11 @@ impl Store {
                 self.end(step, &release, Some(request), &mut replies);
             }
             Request::Cancel { wish } => {
+                let waiting = self.queue.len();
                 self.queue.retain(|(_, waiting)| waiting != wish);
+                if self.queue.len() < waiting {
+                    step.seen.saw(Ingredient::CancelledPlace);
+                }
                 let cancel = LeaseOp::Cancel {
                     candidate: principal(from),
                     grant_id: grant_id(*wish),
@@ -182,14 +215,9 @@ impl Store {
     }
 
     pub(crate) fn revoke(&mut self, step: &mut Step<'_>) -> Vec<Reply> {
-        let revoke = LeaseOp::Revoke {
-            operator: principal(0),
-            epoch: self.epoch(),
-            hold_off: None,
-        };
         let mut replies = Vec::new();
         step.truth.revoked(self.epoch());
-        self.end(step, &revoke, None, &mut replies);
+        self.end(step, &revoke(self.epoch()), None, &mut replies);
         replies
     }
 
@@ -201,9 +229,17 @@ impl Store {
         request: Option<&Request>,
         replies: &mut Vec<Reply>,
     ) {
-        let outcome = self.apply(step, op, request);
-        if outcome.is_some_and(|outcome| !matches!(outcome, TransitionOutcome::Denied(..))) {
-            self.advance(step, replies);
+        let ended = match self.apply(step, op, request) {
+            Some(TransitionOutcome::Released) => None,
+            Some(TransitionOutcome::Cancelled) => Some(Ingredient::CancelledGrant),
+            Some(TransitionOutcome::Revoked) => Some(Ingredient::Revoked),
+            _ => return,
+        };
+        if let Some(ended) = ended {
+            step.seen.saw(ended);
+        }
+        if self.advance(step, replies) {
+            step.seen.saw(Ingredient::HandedOver);
         }
     }
 
@@ -235,6 +271,7 @@ impl Store {
         match self.apply(step, &acquire(from, wish), None) {
             Some(TransitionOutcome::Granted(fence)) => {
                 if waited {
+                    step.seen.saw(Ingredient::GrantedAfterWait);
                     self.claim = Some(wish);
                     step.truth.has_to_be_claimed();
                 }
@@ -274,6 +311,7 @@ impl Store {
         }
         let before = self.epoch();
         let decision = transition(&self.view(), &judged, &ttl_bounds(), &op).ok()?;
+        self.see(step, &op, &decision);
         let changed = match decision.effect {
             Effect::Keep => false,
             Effect::Rearm(row) => {
@@ -304,6 +342,44 @@ impl Store {
         Some(decision.outcome)
     }
 
+    /// Counts what this step shows. The row is still as it was before it.
+    fn see(&self, step: &Step<'_>, op: &LeaseOp, decision: &Decision) {
+        use Ingredient as Saw;
+        let row = self.durable.row.as_ref();
+        let seen = step.seen;
+        match (op, &decision.outcome, &decision.effect) {
+            (LeaseOp::Acquire { grant_id, .. }, TransitionOutcome::Denied(..), _)
+                if row.is_some_and(|row| row.grant_id == *grant_id) =>
+            {
+                seen.saw(Saw::RetryAfterEnd);
+            }
+            (LeaseOp::Acquire { .. }, _, Effect::Rearm(_)) => seen.saw(Saw::RetryFoundGrant),
+            (LeaseOp::Acquire { grant_id, .. }, _, Effect::Replace(_)) => {
+                if step.truth.was_granted(wish_of(*grant_id)) {
+                    seen.saw(Saw::ForgottenWish);
+                }
+                match row {
+                    None if self.durable.floor > 0 => seen.saw(Saw::GrantedAfterDrop),
+                    Some(row) if row.held.is_some() => seen.saw(Saw::TakenOver),
+                    _ => {}
+                }
+                if self.is_unclaimed() {
+                    seen.saw(Saw::ClaimLapsed);
+                }
+            }
+            (LeaseOp::Renew { .. }, TransitionOutcome::Renewed, _) => {
+                seen.saw(Saw::Renewed);
+                if self.is_unclaimed() {
+                    seen.saw(Saw::Claimed);
+                }
+            }
+            (LeaseOp::Renew { .. }, TransitionOutcome::Denied(..), _) => {
+                seen.saw(Saw::LateRenewal);
+            }
+            _ => {}
+        }
+    }
+
     fn tell(
         &self,
         step: &mut Step<'_>,
@@ -324,7 +400,7 @@ impl Store {
                 },
             ) if changed => {
                 truth.taken_over(step.now);
-                let wish = minted.unwrap_or(*grant_id).as_bytes()[0];
+                let wish = wish_of(minted.unwrap_or(*grant_id));
                 truth.granted(
                     wish,
                     Owner {
@@ -354,7 +430,15 @@ impl Store {
     }
 
     /// A protected write reaches the resource, which sees the row.
-    pub(crate) fn accepts(&self, writer: HolderId, claimed: HolderId, of: u8, epoch: u64) -> bool {
+    ///
+    /// `None` when nobody has adopted the store: it serves nobody.
+    pub(crate) fn check(
+        &self,
+        writer: HolderId,
+        claimed: HolderId,
+        of: u8,
+        epoch: u64,
+    ) -> Option<Result<(), FenceRejection>> {
         let fence = Fence {
             authority: authority(of),
             resource: resource().clone(),
@@ -365,7 +449,7 @@ impl Store {
             Some(Bug::WriterIsNotAsked) => principal(claimed),
             _ => principal(writer),
         };
-        !self.refused && check_fence(&self.view(), &fence, &writer).is_ok()
+        (!self.refused).then(|| check_fence(&self.view(), &fence, &writer))
     }
 
     pub(crate) fn restart(&mut self, now: u8) {
@@ -379,13 +463,13 @@ impl Store {
         if let Some(row) = self.durable.row.take() {
             match self.bug {
                 Some(Bug::FloorRaisedAfterTheDrop) => self.floor_due = row.epoch,
-                _ => self.durable.floor = self.durable.floor.max(row.epoch),
+                _ => self.durable.floor = floor_behind(self.durable.floor, row.epoch),
             }
         }
     }
 
     pub(crate) fn raise_floor(&mut self) {
-        self.durable.floor = self.durable.floor.max(self.floor_due);
+        self.durable.floor = floor_behind(self.durable.floor, self.floor_due);
         self.floor_due = 0;
     }
 
@@ -397,14 +481,14 @@ impl Store {
         }
     }
 
-    /// An operator gives a restored store a new authority; its leases end.
-    pub(crate) fn adopt(&mut self, highest_authority: u8) {
+    /// An operator gives a restored store a new authority; its leases end, as by a revoke.
+    pub(crate) fn adopt(&mut self, seen: &Seen, highest_authority: u8) {
         self.durable.authority = highest_authority + 1;
-        if let Some(row) = &mut self.durable.row
-            && row.held.take().is_some()
-            && let Ok(epoch) = next_epoch(row.epoch)
-        {
-            row.epoch = epoch;
+        let revoke = revoke(self.epoch());
+        let decision = transition(&self.view(), &Judged::default(), &ttl_bounds(), &revoke);
+        if let Ok(Effect::Replace(row)) = decision.map(|decision| decision.effect) {
+            self.durable.row = Some(row);
+            seen.saw(Ingredient::AdoptedWhileHeld);
         }
         self.refused = false;
     }
@@ -423,6 +507,22 @@ fn acquire(holder: HolderId, wish: WishId) -> LeaseOp {
         ttl: ttl(),
         grant_id: grant_id(wish),
     }
+}
+
+fn revoke(epoch: u64) -> LeaseOp {
+    LeaseOp::Revoke {
+        operator: principal(0),
+        epoch,
+        hold_off: None,
+    }
+}
+
+fn ticks(count: u8) -> Duration {
+    Duration::from_millis(u64::from(count) * TICK_MS)
+}
+
+fn wish_of(grant_id: GrantId) -> WishId {
+    grant_id.as_bytes()[0]
 }
 
 fn grant_id(wish: WishId) -> GrantId {

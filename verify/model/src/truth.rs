@@ -28,6 +28,8 @@ pub(crate) struct Truth {
     highest: BTreeMap<u8, u64>,
     /// The latest grant, for as long as the row has to remember it.
     latest: Option<(WishId, u8)>,
+    /// Every wish that was ever granted.
+    wishes: BTreeSet<WishId>,
     /// Epochs that an operator ended: their holders cannot know at once.
     revoked: BTreeSet<u64>,
     /// The first rule that was broken.
@@ -75,12 +77,17 @@ impl Truth {
             .latest
             .is_some_and(|latest| latest == (wish, owner.authority));
         self.latest = Some((wish, owner.authority));
+        self.wishes.insert(wish);
         if again {
             self.breaks(Broken::GrantIdGrantedTwice);
         } else if reused {
             self.breaks(Broken::EpochReused);
         }
         self.owner = Some(owner);
+    }
+
+    pub(crate) fn was_granted(&self, wish: WishId) -> bool {
+        self.wishes.contains(&wish)
     }
 
     /// The free row was dropped. Real ones are kept for longer than any retry takes.
@@ -125,7 +132,9 @@ impl Truth {
             return;
         };
         let wanted = match request {
-            Some(Request::Release { epoch, .. }) => *epoch == owner.epoch,
+            Some(Request::Release { authority, epoch }) => {
+                (*authority, *epoch) == (owner.authority, owner.epoch)
+            }
             Some(Request::Cancel { wish }) => *wish == owner.wish,
             _ => true,
         };

@@ -1,5 +1,11 @@
 //! Bugs to plant: each must be found, so that we know that its invariant bites.
 
+use crate::service::Kind;
+use crate::world::{Run, Settings, WorldError, run};
+
+/// A planted bug is found within so many seeds.
+pub const FOUND_WITHIN: u64 = 10;
+
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,13 +36,15 @@ pub enum Bug {
     LossUntold,
     /// Who follows a resource is shown nothing more after a while.
     WatchStops,
+    /// An operator's hold-off is confirmed and not kept.
+    HoldOffForgotten,
     /// A turn that lapsed unheard ends the wait.
     LapseEndsWait,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 14] = [
+    pub const ALL: [Bug; 15] = [
         Bug::UnfencedWrites,
         Bug::FenceKept,
         Bug::RowsForgottenAtRestart,
@@ -50,6 +58,7 @@ impl Bug {
         Bug::WaiterForgotten,
         Bug::LossUntold,
         Bug::WatchStops,
+        Bug::HoldOffForgotten,
         Bug::LapseEndsWait,
     ];
 
@@ -70,6 +79,7 @@ impl Bug {
             Bug::WaiterForgotten => "waiter-forgotten",
             Bug::LossUntold => "loss-untold",
             Bug::WatchStops => "watch-stops",
+            Bug::HoldOffForgotten => "hold-off-forgotten",
             Bug::LapseEndsWait => "lapse-ends-wait",
         }
     }
@@ -91,7 +101,29 @@ impl Bug {
             Bug::WaiterForgotten => "progress",
             Bug::LossUntold => "loss_is_told",
             Bug::WatchStops => "watchers_see_the_present",
+            Bug::HoldOffForgotten => "kept_out",
             Bug::LapseEndsWait => "waits_are_kept",
         }
     }
+}
+
+/// Plants `bug` in the worlds of the first seeds, and returns the first run in which its invariant
+/// notices; `None` if none does.
+///
+/// # Errors
+///
+/// [`WorldError`] when a world could not be made.
+pub fn find(bug: Bug, store: Kind) -> Result<Option<Run>, WorldError> {
+    for seed in 1..=FOUND_WITHIN {
+        let run = run(Settings {
+            seed,
+            store,
+            bug: Some(bug),
+            trace_lines_max: 0,
+        })?;
+        if run.violation.is_some() {
+            return Ok(Some(run));
+        }
+    }
+    Ok(None)
 }

@@ -112,7 +112,11 @@ impl World {
         if self.machines[host].runs() {
             self.machines[host].pace = Pace::Stopped { until_ms };
             self.note(Event::StandsStill { machine: host });
-            self.fault("stopped", format!("host {host} until {until_ms}"));
+            let kind = match host {
+                SERVER => "serializer stopped",
+                _ => "stopped",
+            };
+            self.fault(kind, format!("host {host} until {until_ms}"));
         }
     }
 
@@ -121,7 +125,11 @@ impl World {
             let since_ms = self.now_ms;
             self.machines[host].pace = Pace::Suspended { since_ms, until_ms };
             self.note(Event::StandsStill { machine: host });
-            self.fault("suspended", format!("host {host} until {until_ms}"));
+            let kind = match host {
+                SERVER => "serializer suspended",
+                _ => "suspended",
+            };
+            self.fault(kind, format!("host {host} until {until_ms}"));
         }
     }
 
@@ -203,10 +211,11 @@ impl World {
             false => -HOUR_MS,
         };
         self.machines[host].clock.set_wall(jump_ms);
-        self.fault(
-            "wall clock",
-            format!("of host {host} jumps by {jump_ms} ms"),
-        );
+        let kind = match host {
+            SERVER => "wall clock of the serializer",
+            _ => "wall clock",
+        };
+        self.fault(kind, format!("of host {host} jumps by {jump_ms} ms"));
     }
 
     fn change_weather(&mut self) {

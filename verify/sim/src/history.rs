@@ -42,6 +42,9 @@ pub(crate) enum Event {
         epoch: Option<u64>,
         grant: Option<GrantId>,
         how: &'static str,
+        /// For how long the holder may not come back; 0 if it may.
+        hold_off_ms: u64,
+        monotonic_us: u64,
     },
     Denied {
         call: u64,
@@ -135,6 +138,8 @@ pub(crate) enum Event {
     RowsDropped { rows: usize },
     /// Something was done to the world.
     Fault { kind: &'static str, what: String },
+    /// The serializer did not do as it was asked, or not at once.
+    Befell { what: &'static str },
     /// A machine is stopped or suspended.
     StandsStill { machine: usize },
     /// A machine that stood still goes on.

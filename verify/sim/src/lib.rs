@@ -13,7 +13,7 @@
 //! | `plan.rs` | what a seed decides beforehand |
 //! | `machine.rs`, `clock.rs` | one machine and its clocks |
 //! | `network.rs`, `wire.rs` | messages on their way, and the client's end |
-//! | `service/` | the serializer's machine, with the real memory store |
+//! | `service/` | the serializer's machine, with the real memory store or the SQLite store |
 //! | `worker.rs` | what workers do |
 //! | `history.rs`, `tally.rs` | what happened, the trace, and how often |
 //! | `invariants/` | what must hold, one rule a file |
@@ -36,9 +36,10 @@ mod wire;
 mod worker;
 mod world;
 
-pub use bug::Bug;
+pub use bug::{Bug, FOUND_WITHIN, find};
 pub use history::Trace;
-pub use invariants::Violation;
+pub use invariants::{RULES, Violation};
 pub use random::Random;
+pub use service::Kind;
 pub use tally::Tally;
 pub use world::{Run, Settings, WorldError, run};

@@ -25,6 +25,19 @@ impl Tally {
         }
     }
 
+    pub(crate) fn count_up(&mut self, kind: &str, times: u64) {
+        if times > 0 {
+            *self.counts.entry(kind.to_owned()).or_default() += times;
+        }
+    }
+
+    /// Every kind that happened, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.counts
+            .iter()
+            .map(|(kind, count)| (kind.as_str(), *count))
+    }
+
     pub(crate) fn see(&mut self, event: &Event) {
         if let Some(kind) = kind(event) {
             *self.counts.entry(kind).or_default() += 1;
@@ -68,6 +81,7 @@ fn kind(event: &Event) -> Option<String> {
         Event::Shown { .. } => "shown to a watcher".to_owned(),
         Event::RowsDropped { rows: 1.. } => "runs in which rows were dropped".to_owned(),
         Event::Fault { kind, .. } => format!("fault: {kind}"),
+        Event::Befell { what } => format!("fault: {what}"),
         _ => return None,
     };
     Some(kind)

@@ -1,28 +1,14 @@
 //! Each planted bug is found by the invariant that it breaks, within a few seeds: the rules bite.
 
-use aster_sim::{Bug, Settings, run};
+use aster_sim::{Bug, FOUND_WITHIN, Kind, RULES};
 
-/// Within so many seeds a planted bug is found.
-const SEEDS_MAX: u64 = 10;
-
-fn find(bug: Bug) {
-    let mut found = None;
-    for seed in 1..=SEEDS_MAX {
-        let settings = Settings {
-            seed,
-            bug: Some(bug),
-            trace_lines_max: 0,
-        };
-        match run(settings) {
-            Ok(run) => found = found.or(run.violation),
-            Err(error) => panic!("seed {seed}: {error}"),
-        }
-        if found.is_some() {
-            break;
-        }
-    }
+fn find(bug: Bug, store: Kind) {
+    let found = match aster_sim::find(bug, store) {
+        Ok(found) => found.and_then(|run| run.violation),
+        Err(error) => panic!("{error}"),
+    };
     let Some(violation) = found else {
-        panic!("{bug:?} was not found in {SEEDS_MAX} seeds");
+        panic!("{bug:?} was not found in {FOUND_WITHIN} seeds");
     };
     assert_eq!(violation.invariant, bug.breaks(), "{}", violation.what);
 }
@@ -32,7 +18,7 @@ macro_rules! controls {
         $(
             #[test]
             fn $name() {
-                find(Bug::$bug);
+                find(Bug::$bug, Kind::Memory);
             }
         )*
 
@@ -40,6 +26,13 @@ macro_rules! controls {
         fn every_bug_has_its_control() {
             let controls = [$(Bug::$bug),*];
             assert!(Bug::ALL.iter().all(|bug| controls.contains(bug)));
+        }
+
+        #[test]
+        fn every_rule_has_its_bug() {
+            for (rule, _) in RULES {
+                assert!(Bug::ALL.iter().any(|bug| bug.breaks() == rule), "{rule}");
+            }
         }
     };
 }
@@ -58,5 +51,13 @@ controls! {
     control_waiters_that_are_forgotten: WaiterForgotten,
     control_a_loss_that_nobody_is_told_of: LossUntold,
     control_a_watch_that_misses_the_end: WatchStops,
+    control_a_hold_off_that_is_forgotten: HoldOffForgotten,
     control_a_wait_that_ends_with_its_lapsed_turn: LapseEndsWait,
+}
+
+#[test]
+fn control_bugs_beside_the_sqlite_store() {
+    for bug in [Bug::UnfencedWrites, Bug::ReleaseForgotten] {
+        find(bug, Kind::Sqlite);
+    }
 }

@@ -155,3 +155,35 @@ fn names_in_pages_must_exist() {
         ]
     );
 }
+
+#[test]
+fn a_table_of_rules_names_what_there_is_and_explains_its_gaps() {
+    let head = "| rule | enforced by | model | simulation | conformance and tests |\n|---|---|---|---|---|\n";
+    let page = format!(
+        "{head}| a | `b.rs::b` | `it holds` | `grows` | `a_case`, `b.rs::b` |\n\ntext\n\
+         {head}| a | `b.rs::b` | `it fails` | `shrinks` | `no_case` |\n\n— why\n\
+         {head}| a | `b.rs::b` | — | `grows` | `a_case` |\n\ntext\n\
+         {head}| a | b | — |  | `a_case` |\n\n— why\n"
+    );
+    let sample = Sample::new(
+        "rules",
+        &[
+            ("a.md", &page),
+            ("b.rs", "fn b() {}\n"),
+            ("verify/model/src/model.rs", "[\"it holds\",]\n"),
+            ("verify/sim/src/invariants/grows.rs", ""),
+            ("verify/conformance/src/c.rs", "async fn a_case<H>() {}\n"),
+        ],
+    );
+    assert_eq!(
+        found(&names::check(&sample.repository)),
+        [
+            "a.md:8: `it fails`: the model has no such property",
+            "a.md:8: `shrinks`: the simulation has no such invariant",
+            "a.md:8: `no_case`: the conformance suites have no such case",
+            "a.md:14: no paragraph with — says why cells are empty",
+            "a.md:18: nothing enforces or shows this rule",
+            "a.md:18: an empty cell: say — and why below",
+        ]
+    );
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aster_core::{
     Authority, Effect, Judged, LeaseOp, LeaseSnapshot, Principal, ResourceName, RowState, RowView,
-    RuleError, TransitionOutcome, TtlBounds, transition,
+    RuleError, TransitionOutcome, TtlBounds, floor_behind, transition,
 };
 use hashbrown::HashTable;
 
@@ -299,7 +299,7 @@ impl Rows {
         let Some(slot) = self.slots.remove(id) else {
             return;
         };
-        self.floor = self.floor.max(slot.row.epoch);
+        self.floor = floor_behind(self.floor, slot.row.epoch);
         let hash = self.key(&slot.name).hash;
         if let Ok(entry) = self.index.find_entry(hash, |at| *at == id) {
             entry.remove();

@@ -50,20 +50,13 @@ impl Slot {
     }
 
     pub(super) fn judged(&self, now: Duration) -> Judged {
-        let remaining = self
-            .term()
-            .map(|term| time_left(term, self.marks.since(), now));
-        Judged {
-            expired: remaining.is_some_and(|left| left.is_zero()),
-            remaining,
-        }
-    }
-
-    /// How long the present grant lasts from `since`: its ttl, or its claim time.
-    fn term(&self) -> Option<Duration> {
-        let ttl = self.row.ttl()?.duration();
+        let Some(ttl) = self.row.ttl() else {
+            return Judged::default();
+        };
+        let since = self.marks.since();
         let claim = self.claim().and_then(|claim| claim.time);
-        Some(claim.map_or(ttl, |claim| claim.min(ttl)))
+        let claim_left = claim.map(|claim| time_left(claim, since, now));
+        Judged::held(ttl, now.saturating_sub(since), claim_left)
     }
 
     /// The claim of the present grant. It belongs to its epoch and shortens no other.

@@ -7,6 +7,7 @@ mod epochs_grow;
 mod first_come_first_served;
 mod grant_id_once;
 mod held_for_its_ttl;
+mod kept_out;
 mod loss_is_told;
 mod nothing_left_behind;
 mod one_usable_fence;
@@ -19,6 +20,61 @@ mod watchers_see_the_present;
 use std::time::Duration;
 
 use crate::history::Entry;
+
+/// The rules, as their files name them, and in words.
+pub const RULES: [(&str, &str); 15] = [
+    ("accepted_writes", "no write by an ended owner is accepted"),
+    ("epochs_grow", "epochs are unique and grow"),
+    (
+        "one_usable_fence",
+        "no fence is usable once another was granted, revokes excepted",
+    ),
+    (
+        "grant_id_once",
+        "a grant id that the row remembers is granted once",
+    ),
+    ("released_is_free", "released means free, and over for good"),
+    (
+        "ended_is_final",
+        "no lease comes back, guarded work stays ended, a loss is told once",
+    ),
+    (
+        "first_come_first_served",
+        "those who stay are served in the order of coming",
+    ),
+    (
+        "registers",
+        "revisions grow by one, and what was acknowledged is read",
+    ),
+    (
+        "nothing_left_behind",
+        "whoever goes away blocks others for a ttl at most",
+    ),
+    (
+        "held_for_its_ttl",
+        "no lease is taken before its ttl has passed",
+    ),
+    (
+        "loss_is_told",
+        "a running holder hears of its loss within a second",
+    ),
+    (
+        "watchers_see_the_present",
+        "watches never go back and end at the present",
+    ),
+    (
+        "waits_are_kept",
+        "a wait ends with a turn, with its time, or because it is kept out",
+    ),
+    (
+        "kept_out",
+        "a hold-off keeps the revoked holder out for its whole time",
+    ),
+    (
+        "progress",
+        "everyone is served after the faults, and nothing panics",
+    ),
+];
 
 /// One rule.
 pub(crate) trait Invariant {
@@ -56,6 +112,19 @@ pub(crate) fn all(idle_retention: Duration, drops_early: bool) -> Vec<Box<dyn In
         Box::<loss_is_told::LossIsTold>::default(),
         Box::<watchers_see_the_present::WatchersSeeThePresent>::default(),
         Box::<waits_are_kept::WaitsAreKept>::default(),
+        Box::<kept_out::KeptOut>::default(),
         Box::<progress::Progress>::default(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_named_by_its_file() {
+        let rules = all(Duration::ZERO, false);
+        let names: Vec<_> = rules.iter().map(|rule| rule.name()).collect();
+        assert_eq!(names, RULES.map(|(name, _)| name));
+    }
 }

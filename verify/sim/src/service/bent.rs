@@ -23,6 +23,16 @@ impl Service {
             LeaseOp::Release { .. } if self.has(Bug::ReleaseForgotten) && self.chance(300) => {
                 Some(Ok(TransitionOutcome::Released))
             }
+            LeaseOp::Revoke {
+                operator, epoch, ..
+            } if self.has(Bug::HoldOffForgotten) => {
+                let forgetful = LeaseOp::Revoke {
+                    operator: operator.clone(),
+                    epoch: *epoch,
+                    hold_off: None,
+                };
+                Some(self.store().transition(resource, forgetful).await)
+            }
             LeaseOp::Acquire { candidate, ttl, .. } if self.has(Bug::RetryMintsAgain) => {
                 let store = self.store();
                 let before = store.snapshot(resource).await.ok()?;

@@ -2,6 +2,7 @@
 //! tells the oracle what it did.
 
 mod bent;
+mod durable;
 mod notes;
 mod waiting;
 
@@ -15,12 +16,12 @@ use aster_core::{
     TransitionOutcome, WriteId,
 };
 use aster_lease::{
-    EntropyError, LeaseSerializer, MemoryOptions, MemorySerializer, RegisterError, Registers,
-    SerializerError,
+    LeaseSerializer, MemoryOptions, MemorySerializer, RegisterError, Registers, SerializerError,
 };
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
+use self::durable::Durable;
 use crate::bug::Bug;
 use crate::clock::MachineClock;
 use crate::history::{Event, Recorder};
@@ -34,8 +35,56 @@ pub(crate) const SERVER: usize = 0;
 /// How often a watcher is shown something (a planted bug).
 const SHOWN_MAX: u64 = 5;
 
+/// Which store the serializer's machine has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// The memory store, with its queue and its watches.
+    #[default]
+    Memory,
+    /// The SQLite store on a file of its own, without them.
+    Sqlite,
+}
+
+/// What the service needs of a store beside what every store has.
+pub(crate) trait Store: LeaseSerializer + Registers {
+    /// Called inside the machine's runtime.
+    fn restart(&self) -> Result<(), SerializerError>;
+
+    /// Runs `write` under the fence rule.
+    fn mutate(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        write: &mut dyn FnMut(),
+    ) -> Result<Result<(), FenceRejection>, SerializerError>;
+
+    /// How many rows it keeps, where it can tell.
+    fn row_count(&self) -> Option<usize>;
+}
+
+impl Store for MemorySerializer {
+    fn restart(&self) -> Result<(), SerializerError> {
+        MemorySerializer::restart(self);
+        Ok(())
+    }
+
+    fn mutate(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        write: &mut dyn FnMut(),
+    ) -> Result<Result<(), FenceRejection>, SerializerError> {
+        Ok(self.mutate_fenced(fence, writer, write))
+    }
+
+    fn row_count(&self) -> Option<usize> {
+        Some(MemorySerializer::row_count(self))
+    }
+}
+
 pub(crate) struct Service {
-    store: Mutex<MemorySerializer>,
+    store: Mutex<Arc<dyn Store>>,
+    kind: Kind,
     options: MemoryOptions,
     entropy_seed: u64,
     pub(crate) clock: Arc<MachineClock>,
@@ -51,6 +100,7 @@ pub(crate) struct Service {
 
 /// What the service is made of.
 pub(crate) struct ServiceParts {
+    pub(crate) kind: Kind,
     pub(crate) options: MemoryOptions,
     pub(crate) entropy_seed: u64,
     pub(crate) clock: Arc<MachineClock>,
@@ -61,18 +111,28 @@ pub(crate) struct ServiceParts {
     pub(crate) bug: Option<Bug>,
 }
 
-fn store(options: &MemoryOptions, seed: u64) -> Result<MemorySerializer, EntropyError> {
-    MemorySerializer::with_options(MemoryOptions {
+fn store(
+    kind: Kind,
+    options: &MemoryOptions,
+    clock: &Arc<MachineClock>,
+    seed: u64,
+) -> Result<Arc<dyn Store>, SerializerError> {
+    let options = MemoryOptions {
         entropy: Arc::new(SeededEntropy::new(Random::new(seed))),
         ..options.clone()
+    };
+    Ok(match kind {
+        Kind::Memory => Arc::new(MemorySerializer::with_options(options)?),
+        Kind::Sqlite => Arc::new(Durable::new(&options, clock.clone())?),
     })
 }
 
 impl Service {
-    pub(crate) fn new(parts: ServiceParts) -> Result<Arc<Self>, EntropyError> {
-        let store = store(&parts.options, parts.entropy_seed)?;
+    pub(crate) fn new(parts: ServiceParts) -> Result<Arc<Self>, SerializerError> {
+        let store = store(parts.kind, &parts.options, &parts.clock, parts.entropy_seed)?;
         Ok(Arc::new(Self {
             store: Mutex::new(store),
+            kind: parts.kind,
             options: parts.options,
             entropy_seed: parts.entropy_seed,
             clock: parts.clock,
@@ -86,7 +146,7 @@ impl Service {
         }))
     }
 
-    pub(crate) fn store(&self) -> MemorySerializer {
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
         self.store
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -95,6 +155,10 @@ impl Service {
 
     pub(crate) fn record(&self, event: Event) {
         self.recorder.record(self.clock.world_ms(), SERVER, event);
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     fn chance(&self, per_mille: u64) -> bool {
@@ -117,12 +181,12 @@ impl Service {
     }
 
     /// Keeps rows and authority, and forgets the rest. Called inside the machine's runtime.
-    pub(crate) fn restart(&self) -> Result<(), EntropyError> {
+    pub(crate) fn restart(&self) -> Result<(), SerializerError> {
         if self.has(Bug::RowsForgottenAtRestart) {
-            let fresh = store(&self.options, self.entropy_seed)?;
+            let fresh = store(self.kind, &self.options, &self.clock, self.entropy_seed)?;
             *self.store.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
         } else {
-            self.store().restart();
+            self.store().restart()?;
         }
         self.record(Event::Restarted {
             monotonic_us: self.clock.monotonic_us(),
@@ -137,6 +201,8 @@ impl Service {
     }
 
     pub(crate) fn open(self: &Arc<Self>, runtime: &Runtime, from: usize, what: Outgoing) {
+        // Outside of it there is no paused clock.
+        let _enter = runtime.enter();
         match what {
             Outgoing::Request { id, request } => {
                 let service = self.clone();
@@ -157,8 +223,15 @@ impl Service {
         let tasks = running.remove(&(from, id));
         drop(running);
         for task in tasks.into_iter().flatten() {
+            if !task.is_finished() {
+                self.befell("request dropped while it was carried out");
+            }
             task.abort();
         }
+    }
+
+    fn befell(&self, what: &'static str) {
+        self.record(Event::Befell { what });
     }
 
     async fn serve(&self, to: usize, id: u64, request: Request) {
@@ -166,12 +239,15 @@ impl Service {
         self.drag(conditions.store_slow, conditions.slow_ms_max)
             .await;
         let refused = if self.chance(conditions.store_busy) {
+            self.befell("store busy");
             let message = "others".to_owned();
             Some(SerializerError::Busy { message })
         } else if self.chance(conditions.store_overloaded) {
+            self.befell("store overloaded");
             let retry_after = Duration::from_millis(1 + self.below(500));
             Some(SerializerError::Overloaded { retry_after })
         } else if self.chance(conditions.store_failed) {
+            self.befell("store failed");
             Some(SerializerError::Storage {
                 message: "no space left".to_owned(),
                 source: None,
@@ -186,9 +262,11 @@ impl Service {
         self.drag(conditions.store_slow, conditions.slow_ms_max)
             .await;
         if self.chance(conditions.store_panics) {
+            self.befell("store panicked");
             std::panic::resume_unwind(Box::new(PlantedPanic));
         }
         if self.chance(conditions.store_busy) {
+            self.befell("answer lost after it was carried out");
             reply = Reply::Failed(unavailable("carried out, but the answer was lost"));
         }
         let reply = Outgoing::Reply { to, id, reply };
@@ -197,6 +275,7 @@ impl Service {
 
     async fn drag(&self, per_mille: u64, ms_max: u64) {
         if self.chance(per_mille) {
+            self.befell("store slow");
             tokio::time::sleep(Duration::from_millis(self.below(ms_max))).await;
         }
     }
@@ -222,7 +301,10 @@ impl Service {
             }
             Request::Wait(resource, request) => Reply::Wait(self.wait(&resource, request).await),
             Request::Snapshot(resource) => Reply::Snapshot(self.store().snapshot(&resource).await),
-            Request::Mutate { fence, writer } => Reply::Mutate(self.mutate(&fence, &writer)),
+            Request::Mutate { fence, writer } => match self.mutate(&fence, &writer) {
+                Ok(answer) => Reply::Mutate(answer),
+                Err(error) => Reply::Failed(error),
+            },
             Request::Read(resource) => self.read(&resource).await,
             Request::Set {
                 fence,
@@ -256,8 +338,12 @@ impl Service {
         answer
     }
 
-    fn mutate(&self, fence: &Fence, writer: &str) -> Result<(), FenceRejection> {
-        let write = || {
+    fn mutate(
+        &self,
+        fence: &Fence,
+        writer: &str,
+    ) -> Result<Result<(), FenceRejection>, SerializerError> {
+        let mut write = || {
             self.record(Event::Wrote {
                 resource: fence.resource.clone(),
                 epoch: fence.epoch,
@@ -267,9 +353,9 @@ impl Service {
         };
         if self.has(Bug::UnfencedWrites) {
             write();
-            return Ok(());
+            return Ok(Ok(()));
         }
-        let answer = self.store().mutate_fenced(fence, writer, write);
+        let answer = self.store().mutate(fence, writer, &mut write)?;
         if let Err(why) = &answer {
             self.record(Event::Rejected {
                 resource: fence.resource.clone(),
@@ -277,7 +363,7 @@ impl Service {
                 why: why.clone(),
             });
         }
-        answer
+        Ok(answer)
     }
 
     async fn read(&self, resource: &ResourceName) -> Reply {

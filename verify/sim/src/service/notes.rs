@@ -1,6 +1,7 @@
 //! What the serializer's machine tells the oracle.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use aster_core::{
     DenyReason, Fence, GrantId, LeaseOp, LeaseSnapshot, ResourceName, TransitionOutcome,
@@ -40,6 +41,11 @@ impl Service {
             epoch,
             grant,
             how: op.name(),
+            hold_off_ms: match op {
+                LeaseOp::Revoke { hold_off, .. } => hold_off.map_or(0, millis),
+                _ => 0,
+            },
+            monotonic_us,
         };
         let event = match (answer, op) {
             (Ok(TransitionOutcome::Granted(fence)), LeaseOp::Acquire { grant_id, ttl, .. }) => {
@@ -101,9 +107,7 @@ impl Service {
             reason,
             epoch: snapshot.epoch,
             held: snapshot.held,
-            ttl_ms: snapshot
-                .ttl
-                .map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(0)),
+            ttl_ms: snapshot.ttl.map_or(0, millis),
             monotonic_us: self.clock.monotonic_us(),
         }
     }
@@ -122,4 +126,8 @@ impl Service {
             error,
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
