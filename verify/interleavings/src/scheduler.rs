@@ -1,0 +1,316 @@
+//! Who runs next, by a plan; and which plan comes next.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aster_evidence::Deadline;
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
+use stand_in::world::DRIVER;
+
+use crate::plan::{Numbers, Plan};
+
+/// How far time may go ahead of those who could run, in one execution, in timers.
+const HURRIES_MAX: usize = 48;
+
+/// When time moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// Only when nobody can run: whatever takes no time must be done at once.
+    Patient,
+    /// At any point, as if all others had been stopped for that long.
+    Hurried,
+}
+
+/// Which executions are tried.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// By turns at random and by random priorities, from this seed.
+    Chance {
+        /// What the plans come from.
+        seed: u64,
+    },
+    /// Every execution in which whoever runs is interrupted this many times at most.
+    Bounded {
+        /// How many times.
+        preemptions: usize,
+    },
+    /// This one only.
+    Replay(Plan),
+}
+
+/// How long a search goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// How many executions at most.
+    pub executions: u64,
+    /// How long at most.
+    pub deadline: Deadline,
+}
+
+/// How far a search has come. Outlives a failing execution.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// How many executions have begun.
+    pub executions: u64,
+    /// The present one's plan.
+    pub plan: Option<Plan>,
+    /// Whether there is nothing left to try.
+    pub is_complete: bool,
+    /// The most choices of an execution so far.
+    pub choices_max: u64,
+}
+
+/// Gives the executions their plans, and chooses by them.
+#[derive(Debug)]
+pub(crate) struct Explorer {
+    way: Way,
+    time: Time,
+    budget: Budget,
+    progress: Arc<Mutex<Progress>>,
+    chooser: Chooser,
+    /// What is left to try of `Bounded`.
+    nodes: Vec<Node>,
+    choices: u64,
+    hurries: usize,
+}
+
+/// A choice that had more than one outcome.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    outcomes: usize,
+    chosen: usize,
+    /// Whether all outcomes but the first interrupt somebody.
+    is_preemption: bool,
+    /// How many preemptions came before it.
+    preemptions: usize,
+}
+
+#[derive(Debug)]
+enum Chooser {
+    Random(Numbers),
+    Pct {
+        numbers: Numbers,
+        priorities: BTreeMap<usize, u64>,
+        change_at: Vec<u64>,
+        lowest: u64,
+    },
+    Bounded {
+        deviations: Vec<(usize, usize)>,
+        met: Vec<Node>,
+    },
+}
+
+impl Explorer {
+    pub(crate) fn new(way: Way, time: Time, budget: Budget) -> (Self, Arc<Mutex<Progress>>) {
+        let progress = Arc::new(Mutex::new(Progress::default()));
+        let explorer = Self {
+            way,
+            time,
+            budget,
+            progress: progress.clone(),
+            chooser: Chooser::Random(Numbers::new(0)),
+            nodes: Vec::new(),
+            choices: 0,
+            hurries: 0,
+        };
+        (explorer, progress)
+    }
+
+    /// The next execution's plan; `None` when there is nothing left to try.
+    fn next_plan(&mut self, executions: u64, choices_max: u64) -> Option<Plan> {
+        match &self.way {
+            Way::Replay(plan) => (executions == 0).then(|| plan.clone()),
+            Way::Chance { seed } => {
+                let seed = Numbers::new(seed.wrapping_add(executions)).next_u64();
+                Some(match executions % 4 {
+                    0 | 2 => Plan::Random { seed },
+                    turn => Plan::Pct {
+                        seed,
+                        changes: if turn == 1 { 2 } else { 4 },
+                        steps: choices_max.max(1),
+                    },
+                })
+            }
+            Way::Bounded { preemptions } => {
+                if executions > 0 && !self.turn_back(*preemptions) {
+                    return None;
+                }
+                let nodes = self.nodes.iter().enumerate();
+                Some(Plan::Bounded {
+                    deviations: nodes
+                        .filter(|(_, node)| node.chosen > 0)
+                        .map(|(at, node)| (at, node.chosen))
+                        .collect(),
+                })
+            }
+        }
+    }
+
+    /// To the last choice that has an outcome left within the bound. `false` when there is none.
+    fn turn_back(&mut self, preemptions_max: usize) -> bool {
+        if let Chooser::Bounded { met, .. } = &mut self.chooser {
+            self.nodes = std::mem::take(met);
+        }
+        while let Some(mut node) = self.nodes.pop() {
+            let costs = usize::from(node.is_preemption);
+            if node.chosen + 1 < node.outcomes && node.preemptions + costs <= preemptions_max {
+                node.chosen += 1;
+                self.nodes.push(node);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Scheduler for Explorer {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        let progress = self.progress.clone();
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.choices_max = progress.choices_max.max(self.choices);
+        if progress.executions >= self.budget.executions || self.budget.deadline.is_over() {
+            return None;
+        }
+        let Some(plan) = self.next_plan(progress.executions, progress.choices_max) else {
+            progress.is_complete = true;
+            return None;
+        };
+        self.chooser = Chooser::of(&plan);
+        (self.choices, self.hurries) = (0, 0);
+        progress.executions += 1;
+        progress.plan = Some(plan);
+        Some(Schedule::new(0))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        let mut able: Vec<usize> = runnable.iter().map(|task| task.id().into()).collect();
+        let may_hurry = self.time == Time::Hurried && self.hurries < HURRIES_MAX;
+        if able.len() > 1 && !may_hurry {
+            able.retain(|task| *task != DRIVER);
+        }
+        let current = current.map(usize::from);
+        let chosen = match able.as_slice() {
+            [only] => *only,
+            _ => {
+                self.choices += 1;
+                self.chooser
+                    .choose(&mut able, current, is_yielding, self.choices)
+            }
+        };
+        if chosen == DRIVER && able.len() > 1 {
+            self.hurries += 1;
+        }
+        Some(TaskId::from(chosen))
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        // Nothing here asks the scheduler for randomness.
+        0
+    }
+}
+
+impl Chooser {
+    fn of(plan: &Plan) -> Self {
+        match plan {
+            Plan::Random { seed } => Chooser::Random(Numbers::new(*seed)),
+            Plan::Pct {
+                seed,
+                changes,
+                steps,
+            } => {
+                let mut numbers = Numbers::new(*seed);
+                let steps = usize::try_from(*steps).unwrap_or(usize::MAX);
+                Chooser::Pct {
+                    change_at: (0..*changes)
+                        .map(|_| numbers.below(steps) as u64 + 1)
+                        .collect(),
+                    numbers,
+                    priorities: BTreeMap::new(),
+                    lowest: u64::MAX / 2,
+                }
+            }
+            Plan::Bounded { deviations } => Chooser::Bounded {
+                deviations: deviations.clone(),
+                met: Vec::new(),
+            },
+        }
+    }
+
+    /// One of `able`, of whom there are several. This is choice number `number`.
+    fn choose(
+        &mut self,
+        able: &mut [usize],
+        current: Option<usize>,
+        is_yielding: bool,
+        number: u64,
+    ) -> usize {
+        match self {
+            Chooser::Random(numbers) => able[numbers.below(able.len())],
+            Chooser::Pct {
+                numbers,
+                priorities,
+                change_at,
+                lowest,
+            } => {
+                for task in able.iter() {
+                    // Above all that have fallen.
+                    priorities
+                        .entry(*task)
+                        .or_insert_with(|| numbers.next_u64() | (1 << 63));
+                }
+                if let Some(current) = current
+                    && (is_yielding || change_at.contains(&number))
+                {
+                    *lowest -= 1;
+                    priorities.insert(current, *lowest);
+                }
+                let highest = able.iter().max_by_key(|task| priorities.get(*task));
+                *highest.unwrap_or(&able[0])
+            }
+            Chooser::Bounded { deviations, met } => {
+                // Whoever runs comes first, but for one who gives way.
+                let goes_on = able
+                    .iter()
+                    .position(|task| Some(*task) == current && !is_yielding);
+                if let Some(at) = goes_on {
+                    able[..=at].rotate_right(1);
+                } else if able[0] == DRIVER {
+                    able.rotate_left(1);
+                }
+                let here = met.len();
+                let deviation = deviations.iter().find(|(at, _)| *at == here);
+                let chosen = deviation
+                    .map_or(0, |(_, chosen)| *chosen)
+                    .min(able.len() - 1);
+                let before = met.last().map_or(0, |node| {
+                    node.preemptions + usize::from(node.is_preemption && node.chosen > 0)
+                });
+                met.push(Node {
+                    outcomes: able.len(),
+                    chosen,
+                    is_preemption: goes_on.is_some(),
+                    preemptions: before,
+                });
+                able[chosen]
+            }
+        }
+    }
+}
+
+/// A budget of `executions` within `limit`.
+impl Budget {
+    /// So many executions, within so much time.
+    #[must_use]
+    pub fn new(executions: u64, limit: Duration) -> Self {
+        Self {
+            executions,
+            deadline: Deadline::after_s(limit.as_secs()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! x
+use aster_interleavings::{
+    SCENARIOS,
+    controls::CONTROLS,
+    explore::explore,
+    scheduler::{Budget, Way},
+};
+use std::time::Duration;
+#[test]
+fn all() {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    for s in SCENARIOS {
+        if !s.name.contains(&only) {
+            continue;
+        }
+        for way in [
+            Way::Bounded {
+                preemptions: s.preemptions,
+            },
+            Way::Chance { seed: 1 },
+        ] {
+            let t = std::time::Instant::now();
+            let f = explore(
+                *s,
+                None,
+                way.clone(),
+                Budget::new(20_000, Duration::from_secs(5)),
+            );
+            println!(
+                "{} {} {} {:?} {:?}",
+                s.name,
+                f.executions,
+                f.is_complete,
+                f.failure,
+                t.elapsed()
+            );
+        }
+    }
+    for c in CONTROLS {
+        if !c.scenario.contains(&only) {
+            continue;
+        }
+        let s = c.scenario().unwrap();
+        for way in [
+            Way::Bounded {
+                preemptions: s.preemptions,
+            },
+            Way::Chance { seed: 1 },
+        ] {
+            let t = std::time::Instant::now();
+            let f = explore(
+                s,
+                Some(c.bug),
+                way.clone(),
+                Budget::new(20_000, Duration::from_secs(5)),
+            );
+            println!(
+                "CONTROL {} {} {} {:?} {:?}",
+                c.bug,
+                f.executions,
+                f.is_complete,
+                f.failure,
+                t.elapsed()
+            );
+        }
+    }
+}
