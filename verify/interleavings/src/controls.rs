@@ -51,4 +51,74 @@ pub const CONTROLS: &[Control] = &[
         planted: "a gate that is closed is closed once more",
         scenario: "closures-exclude",
     },
+    Control {
+        bug: "handed-over-without-a-ring",
+        planted: "a waiter is granted the row, and its bell stays silent",
+        scenario: "hand-over",
+    },
+    Control {
+        bug: "grant-kept-by-one-who-left",
+        planted: "whoever leaves the queue keeps the grant that it has not seen",
+        scenario: "waiter-dropped-while-granted",
+    },
+    Control {
+        bug: "cancelled-after-the-hand-over",
+        planted: "a cancel ends a grant and leaves the wish in the queue",
+        scenario: "wish-cancelled-while-granted",
+    },
+    Control {
+        bug: "next-is-not-told-that-it-is-first",
+        planted: "the first waiter leaves, and the next one does not watch the expiry",
+        scenario: "expiry-is-watched",
+    },
+    Control {
+        bug: "opening-rings-no-seat",
+        planted: "the end of a closure rings nobody who waits for the row",
+        scenario: "closure-outlives-the-ttl",
+    },
+    Control {
+        bug: "closure-forgotten-at-the-hand-over",
+        planted: "a row is handed over under a closure that runs",
+        scenario: "closure-outlives-the-ttl",
+    },
+    Control {
+        bug: "restart-rings-nobody",
+        planted: "a restart empties the queue, and the bells stay silent",
+        scenario: "restart-while-waiting",
+    },
+    Control {
+        bug: "replaced-without-a-word",
+        planted: "a place changes hands, and who had it is not told",
+        scenario: "wish-asked-twice",
+    },
+    Control {
+        bug: "place-taken-twice",
+        planted: "the same wish takes a second place",
+        scenario: "wish-asked-twice",
+    },
+    Control {
+        bug: "floor-forgotten",
+        planted: "a row is dropped, and the floor does not rise",
+        scenario: "dropped-rows",
+    },
+    Control {
+        bug: "change-marked-as-seen",
+        planted: "a watcher marks as seen what came after it had looked",
+        scenario: "watchers-see-the-present",
+    },
+    Control {
+        bug: "watch-ended-before-its-reason",
+        planted: "a watch is ended before its reason is there",
+        scenario: "watch-tells-its-failure",
+    },
+    Control {
+        bug: "register-written-under-a-closure",
+        planted: "a register is written while a closure runs on its row",
+        scenario: "registers-and-closures",
+    },
+    Control {
+        bug: "value-kept-without-its-release",
+        planted: "a value is written, and the release that belongs to it is not made",
+        scenario: "registers-and-closures",
+    },
 ];

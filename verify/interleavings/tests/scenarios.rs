@@ -24,7 +24,7 @@ fn all() {
                 *s,
                 None,
                 way.clone(),
-                Budget::new(20_000, Duration::from_secs(5)),
+                Budget::new(20_000, Duration::from_secs(3)),
             );
             println!(
                 "{} {} {} {:?} {:?}",
@@ -52,7 +52,7 @@ fn all() {
                 s,
                 Some(c.bug),
                 way.clone(),
-                Budget::new(20_000, Duration::from_secs(5)),
+                Budget::new(20_000, Duration::from_secs(3)),
             );
             println!(
                 "CONTROL {} {} {} {:?} {:?}",

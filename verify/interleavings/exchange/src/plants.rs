@@ -76,4 +76,154 @@ pub const PLANTS: &[Plant] = &[
                     };
                 }",
     },
+    Plant {
+        name: "handed-over-without-a-ring",
+        file: "memory/hand_over.rs",
+        product: "            first.seat.tell(told);
+            after.rings.push(first.seat);",
+        bug: "            first.seat.tell(told);
+            if !stand_in::bugs::planted(\"handed-over-without-a-ring\") {
+                after.rings.push(first.seat);
+            }",
+    },
+    Plant {
+        name: "grant-kept-by-one-who-left",
+        file: "memory/hand_over.rs",
+        product: "        if let Some(Told::Granted(fence)) = seat.told() {
+            self.give_back(",
+        bug: "        if let Some(Told::Granted(fence)) = seat.told()
+            && !stand_in::bugs::planted(\"grant-kept-by-one-who-left\")
+        {
+            self.give_back(",
+    },
+    Plant {
+        name: "cancelled-after-the-hand-over",
+        file: "memory/hand_over.rs",
+        product: "        let withdrawn = slot.rare_mut().queue.withdraw(candidate, grant_id);",
+        bug: "        if stand_in::bugs::planted(\"cancelled-after-the-hand-over\") {
+            return;
+        }
+        let withdrawn = slot.rare_mut().queue.withdraw(candidate, grant_id);",
+    },
+    Plant {
+        name: "next-is-not-told-that-it-is-first",
+        file: "memory/hand_over.rs",
+        product: "        let was_first = rare.queue.leave(ticket, seat);
+        slot.tidy();
+        if was_first {",
+        bug: "        let was_first = rare.queue.leave(ticket, seat);
+        slot.tidy();
+        if was_first && !stand_in::bugs::planted(\"next-is-not-told-that-it-is-first\") {",
+    },
+    Plant {
+        name: "opening-rings-no-seat",
+        file: "memory/gate.rs",
+        product: "        for seat in seats.into_iter().flatten() {
+            seat.ring();",
+        bug: "        for seat in seats.into_iter().flatten() {
+            if stand_in::bugs::planted(\"opening-rings-no-seat\") {
+                break;
+            }
+            seat.ring();",
+    },
+    Plant {
+        name: "restart-rings-nobody",
+        file: "memory/queue.rs",
+        product: "            waiting.seat.tell(Told::Restarted);
+            rings.push(waiting.seat);",
+        bug: "            waiting.seat.tell(Told::Restarted);
+            if !stand_in::bugs::planted(\"restart-rings-nobody\") {
+                rings.push(waiting.seat);
+            }",
+    },
+    Plant {
+        name: "replaced-without-a-word",
+        file: "memory/queue.rs",
+        product: "            older.tell(Told::Replaced);",
+        bug: "            if !stand_in::bugs::planted(\"replaced-without-a-word\") {
+                older.tell(Told::Replaced);
+            }",
+    },
+    Plant {
+        name: "place-taken-twice",
+        file: "memory/queue.rs",
+        product: "        let known = self.tickets.get(&wish).copied();",
+        bug: "        let known = self.tickets.get(&wish).copied();
+        let known = known.filter(|_| !stand_in::bugs::planted(\"place-taken-twice\"));",
+    },
+    Plant {
+        name: "closure-forgotten-at-the-hand-over",
+        file: "memory/hand_over.rs",
+        product: "            let Some(slot) = self.ungated(id)? else {
+                return Ok(());
+            };
+            let resource",
+        bug: "            let slot = match stand_in::bugs::planted(\"closure-forgotten-at-the-hand-over\") {
+                true => self.slots.get_mut(id),
+                false => self.ungated(id)?,
+            };
+            let Some(slot) = slot else {
+                return Ok(());
+            };
+            let resource",
+    },
+    Plant {
+        name: "floor-forgotten",
+        file: "memory/rows.rs",
+        product: "        self.floor = self.floor.max(slot.row.epoch);",
+        bug: "        if !stand_in::bugs::planted(\"floor-forgotten\") {
+            self.floor = self.floor.max(slot.row.epoch);
+        }",
+    },
+    Plant {
+        name: "row-dropped-under-its-waiters",
+        file: "memory/idle.rs",
+        product: "            let kept = slot.row.held.is_some()",
+        bug: "            let kept = slot.row.held.is_some()
+                && !stand_in::bugs::planted(\"row-dropped-under-its-waiters\")",
+    },
+    Plant {
+        name: "change-marked-as-seen",
+        file: "watching.rs",
+        product: "            self.receiver.changed().await.ok()?;",
+        bug: "            if stand_in::bugs::planted(\"change-marked-as-seen\") {
+                self.receiver.mark_unchanged();
+            }
+            self.receiver.changed().await.ok()?;",
+    },
+    Plant {
+        name: "watch-ended-before-its-reason",
+        file: "watching.rs",
+        product: "        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = Some(error);",
+        bug: "        let WatchSender { sender, failure } = self;
+        let later = match stand_in::bugs::planted(\"watch-ended-before-its-reason\") {
+            true => {
+                drop(sender);
+                None
+            }
+            false => Some(sender),
+        };
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = Some(error);
+        drop(failure);
+        drop(later);",
+    },
+    Plant {
+        name: "register-written-under-a-closure",
+        file: "memory/registers.rs",
+        product: "        let Some(slot) = rows.ungated(id)? else {",
+        bug: "        let slot = match stand_in::bugs::planted(\"register-written-under-a-closure\") {
+            true => rows.slots.get_mut(id),
+            false => rows.ungated(id)?,
+        };
+        let Some(slot) = slot else {",
+    },
+    Plant {
+        name: "value-kept-without-its-release",
+        file: "memory/registers.rs",
+        product: "            && let Err(answer) = self.release(rows, op, after)?",
+        bug: "            && !stand_in::bugs::planted(\"value-kept-without-its-release\")
+            && let Err(answer) = self.release(rows, op, after)?",
+    },
 ];

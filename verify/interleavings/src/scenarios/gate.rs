@@ -1,6 +1,10 @@
 //! Protected closures, releases and register writes on one row, and on rows behind the same lock.
 
-use super::{LONGEST, Place, join, thread};
+use aster_core::{ExpectedRevision, WriteId};
+use shuttle::future::block_on;
+
+use super::super::lease::{RegisterError, Registers};
+use super::{LONGEST, Place, RESOURCE, join, thread};
 use crate::explore::Scenario;
 use crate::scheduler::Time;
 
@@ -62,4 +66,74 @@ fn release_waits() {
     join(writer);
     join(next);
     assert!(!place.write(&fence), "BROKEN no write by an ended owner");
+}
+
+/// A closure that reads the register, a write, and a release with a value.
+pub(super) const REGISTERS: Scenario = Scenario {
+    name: "registers-and-closures",
+    rule: "a register changes under no closure, and not after its release",
+    time: Time::Patient,
+    preemptions: 2,
+    longest: LONGEST,
+    run: registers,
+};
+
+fn registers() {
+    let place = Place::new();
+    let fence = place.acquire("a");
+    let read = |place: &Place| {
+        let value = block_on(place.store.read(RESOURCE));
+        match value {
+            Ok(value) => value,
+            Err(error) => panic!("BROKEN a read is answered: {error}"),
+        }
+    };
+    let reading = {
+        let (place, fence) = (place.clone(), fence.clone());
+        thread(move || {
+            place.write_for(&fence, || {
+                let (first, second) = (read(&place), read(&place));
+                assert_eq!(
+                    first, second,
+                    "BROKEN a register does not change under a closure"
+                );
+            });
+        })
+    };
+    let writing = {
+        let (place, fence) = (place.clone(), fence.clone());
+        thread(move || {
+            let write = place.store.compare_and_set(
+                &fence,
+                "a",
+                ExpectedRevision::Any,
+                b"written".to_vec(),
+            );
+            match block_on(write) {
+                Ok(_) | Err(RegisterError::Rejected(_)) => {}
+                Err(error) => panic!("BROKEN a write is accepted or rejected: {error}"),
+            }
+        })
+    };
+    let last = place.store.release_with_value(
+        &fence,
+        "a",
+        ExpectedRevision::Any,
+        b"last".to_vec(),
+        WriteId::from_bytes([1; 16]),
+    );
+    match block_on(last) {
+        Ok(_) => place.record.ended(fence.epoch),
+        Err(error) => panic!("BROKEN the owner may release with a value: {error}"),
+    }
+    let next = place.acquire("b");
+    join(writing);
+    join(reading);
+    let value = read(&place).map(|register| (register.value, register.epoch));
+    assert_eq!(
+        value,
+        Some((b"last".to_vec(), fence.epoch)),
+        "BROKEN no write of an epoch comes after its release"
+    );
+    assert!(place.write(&next), "BROKEN the owner may write");
 }

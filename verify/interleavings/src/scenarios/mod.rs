@@ -9,6 +9,8 @@
 //! | `handle.rs` | release, renewal, loss, guard, drop |
 
 mod gate;
+mod queue;
+mod rows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +29,21 @@ use crate::explore::Scenario;
 use crate::record::Record;
 
 /// All scenarios.
-pub const ALL: &[Scenario] = &[gate::CLOSURES_EXCLUDE, gate::RELEASE_WAITS];
+pub const ALL: &[Scenario] = &[
+    gate::CLOSURES_EXCLUDE,
+    gate::RELEASE_WAITS,
+    queue::HAND_OVER,
+    queue::DROPPED_WAITER,
+    queue::CANCELLED_WISH,
+    queue::EXPIRY,
+    queue::CLOSURE_OUTLIVES,
+    queue::RESTART,
+    queue::ASKED_TWICE,
+    rows::DROPPED_ROWS,
+    rows::WATCHES,
+    rows::FAILED_WATCH,
+    gate::REGISTERS,
+];
 
 const RESOURCE: &str = "catalog/current";
 const TTL: Duration = Duration::from_secs(30);
@@ -116,7 +132,11 @@ impl Place {
 
     /// Acquires the resource, which has to be free.
     fn acquire(&self, holder: &str) -> Fence {
-        match self.try_acquire(holder, TTL) {
+        self.acquire_for(holder, TTL)
+    }
+
+    fn acquire_for(&self, holder: &str, ttl: Duration) -> Fence {
+        match self.try_acquire(holder, ttl) {
             Some(fence) => fence,
             None => panic!("BROKEN released is free: {holder} was denied"),
         }
@@ -185,6 +205,14 @@ fn join<R>(thread: JoinHandle<R>) -> R {
     match thread.join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// A task of the world's runtime.
+fn task(work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.spawn(work),
+        Err(error) => panic!("{error}"),
     }
 }
 
