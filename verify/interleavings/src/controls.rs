@@ -121,4 +121,99 @@ pub const CONTROLS: &[Control] = &[
         planted: "a value is written, and the release that belongs to it is not made",
         scenario: "registers-and-closures",
     },
+    Control {
+        bug: "held-row-dropped",
+        planted: "a row that was free is dropped, although it is held again",
+        scenario: "dropped-rows",
+    },
+    Control {
+        bug: "task-ends-after-the-lock",
+        planted: "the schedule's task notes its end after it has given the lock back",
+        scenario: "join-while-the-last-leaves",
+    },
+    Control {
+        bug: "answer-for-whoever-sits-there",
+        planted: "the answer to a renewal is applied to whoever has the place by now",
+        scenario: "place-taken-while-in-flight",
+    },
+    Control {
+        bug: "answer-for-whoever-sits-there",
+        planted: "the same, while leases come and go",
+        scenario: "come-and-go",
+    },
+    Control {
+        bug: "schedule-forgets-another",
+        planted: "a schedule that lost the race takes the winner's entry along",
+        scenario: "one-schedule",
+    },
+    Control {
+        bug: "join-wakes-nobody",
+        planted: "a lease that joins does not wake the task that sleeps past its time",
+        scenario: "joins-a-sleeping-task",
+    },
+    Control {
+        bug: "stranded-without-a-word",
+        planted: "the task goes with its runtime, and the leases are not told",
+        scenario: "runtime-stops",
+    },
+    Control {
+        bug: "release-ends-later",
+        planted: "a release leaves the fence usable until it is answered",
+        scenario: "release-against-renewal",
+    },
+    Control {
+        bug: "over-before-it-was-asked",
+        planted: "a release says that it is over before the serializer was asked",
+        scenario: "released-by-two",
+    },
+    Control {
+        bug: "end-looked-at-before-the-lock",
+        planted: "whether a lease has ended is looked at in another lock than it is ended in",
+        scenario: "ends-once",
+    },
+    Control {
+        bug: "told-before-it-has-ended",
+        planted: "watchers are told before the lease has ended",
+        scenario: "drop-against-everything",
+    },
+    Control {
+        bug: "late-renewal-revives",
+        planted: "what is found past the self-limit is not kept",
+        scenario: "ended-is-final",
+    },
+    Control {
+        bug: "guard-looks-before-it-is-busy",
+        planted: "a guard looks at its lease before it counts as busy",
+        scenario: "guard-against-release",
+    },
+    Control {
+        bug: "guard-waits-to-be-told",
+        planted: "a guard that knows of the end spins until it is told as well",
+        scenario: "guard-against-release",
+    },
+    Control {
+        bug: "guards-counted-before-listening",
+        planted: "a release counts the guards before it listens for their changes",
+        scenario: "guard-against-release",
+    },
+    Control {
+        bug: "acquire-not-undone",
+        planted: "nobody gives back what an acquire was granted that nobody waits for",
+        scenario: "acquire-dropped",
+    },
+    Control {
+        bug: "acquire-not-undone",
+        planted: "the same for a turn that was waited for",
+        scenario: "engines-take-turns",
+    },
+    Control {
+        bug: "counted-from-the-answer",
+        planted: "a renewal is counted from its answer",
+        scenario: "one-usable-fence",
+    },
+    Control {
+        bug: "grant-counted-from-the-answer",
+        planted: "a grant is counted from its answer",
+        scenario: "one-usable-fence",
+    },
 ];

@@ -176,11 +176,11 @@ pub const PLANTS: &[Plant] = &[
         }",
     },
     Plant {
-        name: "row-dropped-under-its-waiters",
+        name: "held-row-dropped",
         file: "memory/idle.rs",
         product: "            let kept = slot.row.held.is_some()",
         bug: "            let kept = slot.row.held.is_some()
-                && !stand_in::bugs::planted(\"row-dropped-under-its-waiters\")",
+                && !stand_in::bugs::planted(\"held-row-dropped\")",
     },
     Plant {
         name: "change-marked-as-seen",
@@ -225,5 +225,171 @@ pub const PLANTS: &[Plant] = &[
         product: "            && let Err(answer) = self.release(rows, op, after)?",
         bug: "            && !stand_in::bugs::planted(\"value-kept-without-its-release\")
             && let Err(answer) = self.release(rows, op, after)?",
+    },
+    Plant {
+        name: "task-ends-after-the-lock",
+        file: "handle/schedule/task.rs",
+        product: "    if is_last {
+        state.running = false;
+    }
+    drop(state);",
+        bug: "    let late = stand_in::bugs::planted(\"task-ends-after-the-lock\");
+    if is_last && !late {
+        state.running = false;
+    }
+    drop(state);
+    if is_last && late {
+        schedule.lock().running = false;
+    }",
+    },
+    Plant {
+        name: "answer-for-whoever-sits-there",
+        file: "handle/schedule/table.rs",
+        product: "            if entry.phase != Phase::Sent(id) {
+                continue;",
+        bug: "            if entry.phase != Phase::Sent(id)
+                && !stand_in::bugs::planted(\"answer-for-whoever-sits-there\")
+            {
+                continue;",
+    },
+    Plant {
+        name: "schedule-forgets-another",
+        file: "handle/schedule/registry.rs",
+        product: "        && std::ptr::eq(entry.as_ptr(), schedule)
+    {",
+        bug: "        && (std::ptr::eq(entry.as_ptr(), schedule)
+            || stand_in::bugs::planted(\"schedule-forgets-another\"))
+    {",
+    },
+    Plant {
+        name: "join-wakes-nobody",
+        file: "handle/schedule/mod.rs",
+        product: "        } else if too_late {",
+        bug: "        } else if too_late && !stand_in::bugs::planted(\"join-wakes-nobody\") {",
+    },
+    Plant {
+        name: "stranded-without-a-word",
+        file: "handle/schedule/task.rs",
+        product: "        for lease in stranded {",
+        bug: "        for lease in stranded {
+            if stand_in::bugs::planted(\"stranded-without-a-word\") {
+                break;
+            }",
+    },
+    Plant {
+        name: "release-ends-later",
+        file: "handle/mod.rs",
+        product: "        self.end(EndedReason::Released);
+        let span = tracing::debug_span!(\"release\",",
+        bug: "        if !stand_in::bugs::planted(\"release-ends-later\") {
+            self.end(EndedReason::Released);
+        }
+        let span = tracing::debug_span!(\"release\",",
+    },
+    Plant {
+        name: "over-before-it-was-asked",
+        file: "handle/release.rs",
+        product: "    attempts.wait_for_guards().await?;
+    let op = LeaseOp::Release {",
+        bug: "    attempts.wait_for_guards().await?;
+    if stand_in::bugs::planted(\"over-before-it-was-asked\") {
+        shared.set_epoch_over();
+    }
+    let op = LeaseOp::Release {",
+    },
+    Plant {
+        name: "end-looked-at-before-the-lock",
+        file: "handle/state.rs",
+        product: "        let state = self.lock();
+        if state.ended.is_none() {
+            self.end_locked(state, reason);",
+        bug: "        let mut state = self.lock();
+        if state.ended.is_none() {
+            if stand_in::bugs::planted(\"end-looked-at-before-the-lock\") {
+                drop(state);
+                state = self.lock();
+            }
+            self.end_locked(state, reason);",
+    },
+    Plant {
+        name: "told-before-it-has-ended",
+        file: "handle/state.rs",
+        product: "        state.ended = Some(reason);
+        drop(state);",
+        bug: "        if stand_in::bugs::planted(\"told-before-it-has-ended\") {
+            drop(state);
+            self.status.send_replace(status_of(reason));
+            self.lock().ended = Some(reason);
+            return;
+        }
+        state.ended = Some(reason);
+        drop(state);",
+    },
+    Plant {
+        name: "late-renewal-revives",
+        file: "handle/state.rs",
+        product: "        if left.is_none() && state.ended.is_none() {",
+        bug: "        if left.is_none()
+            && state.ended.is_none()
+            && !stand_in::bugs::planted(\"late-renewal-revives\")
+        {",
+    },
+    Plant {
+        name: "guard-looks-before-it-is-busy",
+        file: "handle/guard.rs",
+        product: "        let _busy = shared.guards.enter(&mut this.is_known);
+        let ended = shared.ended();",
+        bug: "        let early = stand_in::bugs::planted(\"guard-looks-before-it-is-busy\");
+        let early = early.then(|| shared.ended());
+        let _busy = shared.guards.enter(&mut this.is_known);
+        let ended = early.unwrap_or_else(|| shared.ended());",
+    },
+    Plant {
+        name: "guard-waits-to-be-told",
+        file: "handle/guard.rs",
+        product: "            Some(reason) => Poll::Ready(reason),
+            None =>",
+        bug: "            Some(reason) if !stand_in::bugs::planted(\"guard-waits-to-be-told\") => {
+                Poll::Ready(reason)
+            }
+            _ =>",
+    },
+    Plant {
+        name: "guards-counted-before-listening",
+        file: "handle/guard.rs",
+        product: "            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let Counts { alive, busy } = *self.lock();",
+        bug: "            let early = stand_in::bugs::planted(\"guards-counted-before-listening\");
+            let early = early.then(|| *self.lock());
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let Counts { alive, busy } = early.unwrap_or_else(|| *self.lock());",
+    },
+    Plant {
+        name: "acquire-not-undone",
+        file: "handle/wish.rs",
+        product: "        if self.armed {",
+        bug: "        if self.armed && !stand_in::bugs::planted(\"acquire-not-undone\") {",
+    },
+    Plant {
+        name: "counted-from-the-answer",
+        file: "handle/schedule/flight.rs",
+        product: "            match lease.renewed_at(sent, now) {",
+        bug: "            let sent = match stand_in::bugs::planted(\"counted-from-the-answer\") {
+                true => now,
+                false => sent,
+            };
+            match lease.renewed_at(sent, now) {",
+    },
+    Plant {
+        name: "grant-counted-from-the-answer",
+        file: "handle/acquire.rs",
+        product: "                    if let Some(handle) = wish.handle(fence, sent, &self.runtime) {",
+        bug: "                    let sent = match stand_in::bugs::planted(\"grant-counted-from-the-answer\") {
+                        true => parts.clock.now(),
+                        false => sent,
+                    };
+                    if let Some(handle) = wish.handle(fence, sent, &self.runtime) {",
     },
 ];

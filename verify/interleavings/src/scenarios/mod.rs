@@ -8,9 +8,12 @@
 //! | `schedule.rs` | leases that join and leave, batches in flight, the task's end |
 //! | `handle.rs` | release, renewal, loss, guard, drop |
 
+mod engine;
 mod gate;
+mod handle;
 mod queue;
 mod rows;
+mod schedule;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +32,7 @@ use crate::explore::Scenario;
 use crate::record::Record;
 
 /// All scenarios.
-pub const ALL: &[Scenario] = &[
+pub(crate) const ALL: &[Scenario] = &[
     gate::CLOSURES_EXCLUDE,
     gate::RELEASE_WAITS,
     queue::HAND_OVER,
@@ -43,6 +46,21 @@ pub const ALL: &[Scenario] = &[
     rows::WATCHES,
     rows::FAILED_WATCH,
     gate::REGISTERS,
+    schedule::LAST_LEAVES,
+    schedule::TAKES_ITS_PLACE,
+    schedule::ONE_SCHEDULE,
+    schedule::JOINS_A_SLEEPER,
+    schedule::RUNTIME_STOPS,
+    schedule::COME_AND_GO,
+    handle::RELEASE_AGAINST_RENEWAL,
+    handle::RELEASED_TWICE,
+    handle::ENDS_ONCE,
+    handle::GUARD_AGAINST_RELEASE,
+    handle::DROP,
+    handle::DROPPED_ACQUIRE,
+    handle::ENGINE_QUEUE,
+    handle::ENDED_IS_FINAL,
+    handle::ONE_USABLE_FENCE,
 ];
 
 const RESOURCE: &str = "catalog/current";

@@ -38,7 +38,9 @@ pub(super) const DROPPED_ROWS: Scenario = Scenario {
             let answer = block_on(place.store.transition(&name, op));
             assert!(matches!(answer, Ok(TransitionOutcome::Granted(_))));
         }
-        threads.map(join);
+        for thread in threads {
+            join(thread);
+        }
     },
 };
 
@@ -79,7 +81,9 @@ pub(super) const WATCHES: Scenario = Scenario {
             let fence = place.acquire(holder);
             place.release(&fence);
         }
-        watchers.map(join);
+        for watcher in watchers {
+            join(watcher);
+        }
     },
 };
 

@@ -1,0 +1,177 @@
+//! The holder's engine on the store, and what is seen of its requests on their way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use shuttle::future::block_on;
+use stand_in::tokio::sync::Notify;
+use stand_in::world;
+
+use super::super::lease::{
+    AcquireOutcome, Clock, LeaseBuilder, LeaseError, LeaseHandle, LeaseOp, LeaseOptions,
+    LeaseSerializer, LeaseSnapshot, ResourceName, SerializerError, TransitionOutcome, WaitOutcome,
+    WaitRequest,
+};
+use super::{Counting, Place, RESOURCE, WorldClock};
+
+/// The ttl of most leases here: renewed every second.
+pub(super) const LEASE_TTL: Duration = Duration::from_secs(3);
+
+/// The store, seen from outside.
+#[derive(Debug)]
+struct Seen {
+    place: Place,
+    /// Rung when a renewal of the resource comes, before the store hears of it.
+    renewal: Notify,
+    renewals: Mutex<Vec<Duration>>,
+    batches: AtomicUsize,
+}
+
+impl Seen {
+    fn renewal_of(&self, resource: &str, op: &LeaseOp) {
+        if resource == RESOURCE && matches!(op, LeaseOp::Renew { .. }) {
+            self.renewals
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(world::now());
+            self.renewal.notify_one();
+        }
+    }
+}
+
+#[async_trait]
+impl LeaseSerializer for Seen {
+    async fn transition(
+        &self,
+        resource: &str,
+        op: LeaseOp,
+    ) -> Result<TransitionOutcome, SerializerError> {
+        self.renewal_of(resource, &op);
+        self.place.store.transition(resource, op).await
+    }
+
+    async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
+        self.place.store.snapshot(resource).await
+    }
+
+    fn batch_max(&self) -> usize {
+        2
+    }
+
+    async fn transition_many(
+        &self,
+        requests: Vec<(ResourceName, LeaseOp)>,
+    ) -> Vec<Result<TransitionOutcome, SerializerError>> {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        for (resource, op) in &requests {
+            self.renewal_of(resource, op);
+        }
+        self.place.store.transition_many(requests).await
+    }
+
+    async fn acquire_wait(
+        &self,
+        resource: &str,
+        request: WaitRequest,
+    ) -> Result<WaitOutcome, SerializerError> {
+        self.place.store.acquire_wait(resource, request).await
+    }
+}
+
+/// The engine of one process on one store.
+#[derive(Clone)]
+pub(super) struct Engine {
+    pub(super) place: Place,
+    seen: Arc<Seen>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<Counting>,
+}
+
+impl Engine {
+    pub(super) fn new() -> Self {
+        let place = Place::new();
+        let seen = Seen {
+            place: place.clone(),
+            renewal: Notify::new(),
+            renewals: Mutex::default(),
+            batches: AtomicUsize::new(0),
+        };
+        Self {
+            place,
+            seen: Arc::new(seen),
+            clock: Arc::new(WorldClock),
+            entropy: Arc::default(),
+        }
+    }
+
+    pub(super) fn builder(&self, resource: &str, holder: &str, ttl: Duration) -> LeaseBuilder {
+        LeaseHandle::builder(self.seen.clone(), resource, holder)
+            .clock(self.clock.clone())
+            .entropy(self.entropy.clone())
+            .options(LeaseOptions::with_ttl(ttl))
+    }
+
+    /// A lease of a resource, which has to be free.
+    pub(super) fn lease(&self, resource: &str, holder: &str, ttl: Duration) -> LeaseHandle {
+        match block_on(self.builder(resource, holder, ttl).acquire()) {
+            Ok(AcquireOutcome::Granted(lease)) => lease,
+            other => panic!("BROKEN a free resource can be acquired: {other:?}"),
+        }
+    }
+
+    /// The lease of the resource whose history is recorded.
+    pub(super) fn recorded(&self, holder: &str) -> LeaseHandle {
+        let ended_up_to = self.place.record.ended_up_to();
+        let lease = self.lease(RESOURCE, holder, LEASE_TTL);
+        self.place.record.granted(lease.epoch(), ended_up_to);
+        lease
+    }
+
+    /// Waits for a turn at the recorded resource.
+    pub(super) async fn turn(
+        &self,
+        holder: &str,
+        wait: Duration,
+    ) -> Result<LeaseHandle, Result<AcquireOutcome, LeaseError>> {
+        let ended_up_to = self.place.record.ended_up_to();
+        let builder = self.builder(RESOURCE, holder, LEASE_TTL);
+        match builder.acquire_wait(wait).await {
+            Ok(AcquireOutcome::Granted(lease)) => {
+                self.place.record.granted(lease.epoch(), ended_up_to);
+                Ok(lease)
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Releases the lease of the recorded resource.
+    pub(super) fn release(&self, lease: &LeaseHandle) {
+        let released = lease.release();
+        assert!(
+            lease.fence().is_none(),
+            "BROKEN no fence once a release was called"
+        );
+        match block_on(released) {
+            Ok(_) => self.place.record.ended(lease.epoch()),
+            Err(error) => panic!("BROKEN a release is confirmed: {error}"),
+        }
+    }
+
+    /// Until a renewal of the recorded resource is on its way.
+    pub(super) fn until_renewal(&self) {
+        block_on(self.seen.renewal.notified());
+    }
+
+    /// No renewal of the recorded resource was sent after `since`.
+    pub(super) fn no_renewal_after(&self, since: Duration) {
+        let renewals = self.seen.renewals.lock();
+        let renewals = renewals.unwrap_or_else(PoisonError::into_inner);
+        let late = renewals.iter().find(|at| **at > since);
+        assert_eq!(
+            late, None,
+            "BROKEN a lease that was given up is renewed no more"
+        );
+    }
+}
