@@ -137,8 +137,8 @@ pub const CONTROLS: &[Control] = &[
         scenario: "place-taken-while-in-flight",
     },
     Control {
-        bug: "answer-for-whoever-sits-there",
-        planted: "the same, while leases come and go",
+        bug: "leaves-for-another",
+        planted: "who leaves a second time takes along whoever has the place by now",
         scenario: "come-and-go",
     },
     Control {

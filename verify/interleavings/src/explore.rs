@@ -24,8 +24,6 @@ pub struct Scenario {
     pub rule: &'static str,
     /// When time moves.
     pub time: Time,
-    /// How many interruptions are tried in every way.
-    pub preemptions: usize,
     /// Whoever waits for longer than this of the world's time waits in vain.
     pub longest: Duration,
     /// Panics when something does not hold.
@@ -37,8 +35,8 @@ pub struct Scenario {
 pub struct Found {
     /// How many executions were tried.
     pub executions: u64,
-    /// Every one there is within the bound was tried.
-    pub is_complete: bool,
+    /// Every one with so many departures from the plain order was tried.
+    pub complete_up_to: Option<usize>,
     /// The first that failed.
     pub failure: Option<Failure>,
 }
@@ -70,7 +68,7 @@ pub fn explore(scenario: Scenario, bug: Option<&'static str>, way: Way, budget: 
         Ok(Err(panic)) => panic::resume_unwind(panic),
         Err(error) => Found {
             executions: 0,
-            is_complete: false,
+            complete_up_to: None,
             failure: Some(Failure {
                 plan: Plan::Random { seed: 0 },
                 message: format!("no thread to run on: {error}"),
@@ -94,7 +92,7 @@ fn explore_here(scenario: Scenario, bug: Option<&'static str>, way: Way, budget:
     let Progress {
         executions,
         plan,
-        is_complete,
+        complete_up_to,
         ..
     } = progress
         .lock()
@@ -106,7 +104,7 @@ fn explore_here(scenario: Scenario, bug: Option<&'static str>, way: Way, budget:
     });
     Found {
         executions,
-        is_complete,
+        complete_up_to,
         failure,
     }
 }

@@ -21,7 +21,7 @@ pub enum Plan {
         /// Among how many choices.
         steps: u64,
     },
-    /// Whoever runs goes on, but for these choices: `bounded:NUMBER.CHOICE,…`. Each names the number of a
+    /// The plain order but for these departures: `bounded:NUMBER.CHOICE,…`. Each names the number of a
     /// choice that has more than one outcome, and the outcome.
     Bounded {
         /// In their order.

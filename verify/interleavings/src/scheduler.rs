@@ -1,7 +1,7 @@
 //! Who runs next, by a plan; and which plan comes next.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aster_evidence::Deadline;
@@ -30,10 +30,11 @@ pub enum Way {
         /// What the plans come from.
         seed: u64,
     },
-    /// Every execution in which whoever runs is interrupted this many times at most.
+    /// Every execution that departs once from the plain order, then every one that does so twice, and so
+    /// on. In the plain order whoever runs goes on for as long as it can, and then the next one does.
     Bounded {
-        /// How many times.
-        preemptions: usize,
+        /// How many departures at most.
+        departures: usize,
     },
     /// This one only.
     Replay(Plan),
@@ -55,10 +56,8 @@ pub struct Progress {
     pub executions: u64,
     /// The present one's plan.
     pub plan: Option<Plan>,
-    /// Whether there is nothing left to try.
-    pub is_complete: bool,
-    /// The most choices of an execution so far.
-    pub choices_max: u64,
+    /// Every execution with so many departures was tried.
+    pub complete_up_to: Option<usize>,
 }
 
 /// Gives the executions their plans, and chooses by them.
@@ -69,9 +68,12 @@ pub(crate) struct Explorer {
     budget: Budget,
     progress: Arc<Mutex<Progress>>,
     chooser: Chooser,
-    /// What is left to try of `Bounded`.
+    /// What is left to try of `Bounded`, within this many departures.
     nodes: Vec<Node>,
+    bound: usize,
     choices: u64,
+    /// The most choices of an execution so far.
+    choices_max: u64,
     hurries: usize,
 }
 
@@ -80,10 +82,8 @@ pub(crate) struct Explorer {
 struct Node {
     outcomes: usize,
     chosen: usize,
-    /// Whether all outcomes but the first interrupt somebody.
-    is_preemption: bool,
-    /// How many preemptions came before it.
-    preemptions: usize,
+    /// How many departures came before it.
+    departures: usize,
 }
 
 #[derive(Debug)]
@@ -111,14 +111,20 @@ impl Explorer {
             progress: progress.clone(),
             chooser: Chooser::Random(Numbers::new(0)),
             nodes: Vec::new(),
+            bound: 0,
             choices: 0,
+            choices_max: 0,
             hurries: 0,
         };
         (explorer, progress)
     }
 
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The next execution's plan; `None` when there is nothing left to try.
-    fn next_plan(&mut self, executions: u64, choices_max: u64) -> Option<Plan> {
+    fn next_plan(&mut self, executions: u64) -> Option<Plan> {
         match &self.way {
             Way::Replay(plan) => (executions == 0).then(|| plan.clone()),
             Way::Chance { seed } => {
@@ -128,13 +134,14 @@ impl Explorer {
                     turn => Plan::Pct {
                         seed,
                         changes: if turn == 1 { 2 } else { 4 },
-                        steps: choices_max.max(1),
+                        steps: self.choices_max.max(1),
                     },
                 })
             }
-            Way::Bounded { preemptions } => {
-                if executions > 0 && !self.turn_back(*preemptions) {
-                    return None;
+            Way::Bounded { departures } => {
+                let departures = *departures;
+                if executions > 0 {
+                    self.turn_back(departures)?;
                 }
                 let nodes = self.nodes.iter().enumerate();
                 Some(Plan::Bounded {
@@ -147,37 +154,36 @@ impl Explorer {
         }
     }
 
-    /// To the last choice that has an outcome left within the bound. `false` when there is none.
-    fn turn_back(&mut self, preemptions_max: usize) -> bool {
+    /// To the last choice that has an outcome left within the bound, or on to the next bound. `None` when
+    /// there is none.
+    fn turn_back(&mut self, departures_max: usize) -> Option<()> {
         if let Chooser::Bounded { met, .. } = &mut self.chooser {
             self.nodes = std::mem::take(met);
         }
         while let Some(mut node) = self.nodes.pop() {
-            let costs = usize::from(node.is_preemption);
-            if node.chosen + 1 < node.outcomes && node.preemptions + costs <= preemptions_max {
+            if node.chosen + 1 < node.outcomes && node.departures < self.bound {
                 node.chosen += 1;
                 self.nodes.push(node);
-                return true;
+                return Some(());
             }
         }
-        false
+        self.progress().complete_up_to = Some(self.bound);
+        self.bound += 1;
+        (self.bound <= departures_max).then_some(())
     }
 }
 
 impl Scheduler for Explorer {
     fn new_execution(&mut self) -> Option<Schedule> {
-        let progress = self.progress.clone();
-        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.choices_max = progress.choices_max.max(self.choices);
-        if progress.executions >= self.budget.executions || self.budget.deadline.is_over() {
+        let executions = self.progress().executions;
+        if executions >= self.budget.executions || self.budget.deadline.is_over() {
             return None;
         }
-        let Some(plan) = self.next_plan(progress.executions, progress.choices_max) else {
-            progress.is_complete = true;
-            return None;
-        };
+        self.choices_max = self.choices_max.max(self.choices);
+        let plan = self.next_plan(executions)?;
         self.chooser = Chooser::of(&plan);
         (self.choices, self.hurries) = (0, 0);
+        let mut progress = self.progress();
         progress.executions += 1;
         progress.plan = Some(plan);
         Some(Schedule::new(0))
@@ -274,28 +280,23 @@ impl Chooser {
                 *highest.unwrap_or(&able[0])
             }
             Chooser::Bounded { deviations, met } => {
-                // Whoever runs comes first, but for one who gives way.
-                let goes_on = able
-                    .iter()
-                    .position(|task| Some(*task) == current && !is_yielding);
-                if let Some(at) = goes_on {
-                    able[..=at].rotate_right(1);
-                } else if able[0] == DRIVER {
-                    able.rotate_left(1);
-                }
+                // Whoever runs goes on; after one who cannot, or gives way, comes the next one.
+                let goes_on = |task: usize| !is_yielding && Some(task) == current;
+                able.sort_by_key(|task| {
+                    let comes_later = current.is_some_and(|current| *task <= current);
+                    (!goes_on(*task), *task == DRIVER, comes_later, *task)
+                });
                 let here = met.len();
                 let deviation = deviations.iter().find(|(at, _)| *at == here);
-                let chosen = deviation
-                    .map_or(0, |(_, chosen)| *chosen)
-                    .min(able.len() - 1);
-                let before = met.last().map_or(0, |node| {
-                    node.preemptions + usize::from(node.is_preemption && node.chosen > 0)
-                });
+                let chosen = deviation.map_or(0, |(_, chosen)| *chosen);
+                let chosen = chosen.min(able.len() - 1);
+                let before = met.last();
+                let departures =
+                    before.map_or(0, |node| node.departures + usize::from(node.chosen > 0));
                 met.push(Node {
                     outcomes: able.len(),
                     chosen,
-                    is_preemption: goes_on.is_some(),
-                    preemptions: before,
+                    departures,
                 });
                 able[chosen]
             }

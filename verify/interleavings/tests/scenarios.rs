@@ -14,12 +14,7 @@ fn all() {
             if !only.split(",").any(|o| s.name.contains(o)) {
                 continue;
             }
-            for way in [
-                Way::Bounded {
-                    preemptions: s.preemptions,
-                },
-                Way::Chance { seed: 1 },
-            ] {
+            for way in [Way::Bounded { departures: 3 }, Way::Chance { seed: 1 }] {
                 let t = std::time::Instant::now();
                 let f = explore(
                     *s,
@@ -28,10 +23,10 @@ fn all() {
                     Budget::new(20_000, Duration::from_secs(3)),
                 );
                 println!(
-                    "{} {} {} {:?} {:?}",
+                    "{} {} {:?} {:?} {:?}",
                     s.name,
                     f.executions,
-                    f.is_complete,
+                    f.complete_up_to,
                     f.failure,
                     t.elapsed()
                 );
@@ -43,12 +38,7 @@ fn all() {
             continue;
         }
         let s = c.scenario().unwrap();
-        for way in [
-            Way::Bounded {
-                preemptions: s.preemptions,
-            },
-            Way::Chance { seed: 1 },
-        ] {
+        for way in [Way::Bounded { departures: 3 }, Way::Chance { seed: 1 }] {
             let t = std::time::Instant::now();
             let f = explore(
                 s,
@@ -57,10 +47,10 @@ fn all() {
                 Budget::new(20_000, Duration::from_secs(3)),
             );
             println!(
-                "CONTROL {} {} {} {:?} {:?}",
+                "CONTROL {} {} {:?} {:?} {:?}",
                 c.bug,
                 f.executions,
-                f.is_complete,
+                f.complete_up_to,
                 f.failure,
                 t.elapsed()
             );

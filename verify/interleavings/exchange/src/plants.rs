@@ -392,4 +392,14 @@ pub const PLANTS: &[Plant] = &[
                     };
                     if let Some(handle) = wish.handle(fence, sent, &self.runtime) {",
     },
+    Plant {
+        name: "leaves-for-another",
+        file: "handle/schedule/table.rs",
+        product: "        match Arc::ptr_eq(&entry.shared, shared) {
+            true =>",
+        bug: "        match Arc::ptr_eq(&entry.shared, shared)
+            || stand_in::bugs::planted(\"leaves-for-another\")
+        {
+            true =>",
+    },
 ];

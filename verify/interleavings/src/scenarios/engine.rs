@@ -19,7 +19,7 @@ use super::{Counting, Place, RESOURCE, WorldClock};
 /// The ttl of most leases here: renewed every second.
 pub(super) const LEASE_TTL: Duration = Duration::from_secs(3);
 
-/// The store, seen from outside.
+/// The store, seen from outside and some way off.
 #[derive(Debug)]
 struct Seen {
     place: Place,
@@ -41,6 +41,11 @@ impl Seen {
     }
 }
 
+/// A request or its answer can be given up here.
+async fn on_its_way() {
+    stand_in::tokio::task::yield_now().await;
+}
+
 #[async_trait]
 impl LeaseSerializer for Seen {
     async fn transition(
@@ -49,7 +54,10 @@ impl LeaseSerializer for Seen {
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
         self.renewal_of(resource, &op);
-        self.place.store.transition(resource, op).await
+        on_its_way().await;
+        let answer = self.place.store.transition(resource, op).await;
+        on_its_way().await;
+        answer
     }
 
     async fn snapshot(&self, resource: &str) -> Result<LeaseSnapshot, SerializerError> {
@@ -68,7 +76,10 @@ impl LeaseSerializer for Seen {
         for (resource, op) in &requests {
             self.renewal_of(resource, op);
         }
-        self.place.store.transition_many(requests).await
+        on_its_way().await;
+        let answers = self.place.store.transition_many(requests).await;
+        on_its_way().await;
+        answers
     }
 
     async fn acquire_wait(
@@ -76,7 +87,10 @@ impl LeaseSerializer for Seen {
         resource: &str,
         request: WaitRequest,
     ) -> Result<WaitOutcome, SerializerError> {
-        self.place.store.acquire_wait(resource, request).await
+        on_its_way().await;
+        let answer = self.place.store.acquire_wait(resource, request).await;
+        on_its_way().await;
+        answer
     }
 }
 

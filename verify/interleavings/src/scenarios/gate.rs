@@ -13,7 +13,6 @@ pub(super) const CLOSURES_EXCLUDE: Scenario = Scenario {
     name: "closures-exclude",
     rule: "closures of one resource exclude each other, and each of them runs",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: closures_exclude,
 };
@@ -40,7 +39,6 @@ pub(super) const RELEASE_WAITS: Scenario = Scenario {
     name: "release-waits-for-the-closure",
     rule: "no write by an ended owner, and a release waits for the closure that runs",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: release_waits,
 };
@@ -73,7 +71,6 @@ pub(super) const REGISTERS: Scenario = Scenario {
     name: "registers-and-closures",
     rule: "a register changes under no closure, and not after its release",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: registers,
 };

@@ -102,7 +102,6 @@ pub(super) const HAND_OVER: Scenario = Scenario {
     name: "hand-over",
     rule: "whoever waits gets a turn, at once when the resource is released",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -121,7 +120,6 @@ pub(super) const DROPPED_WAITER: Scenario = Scenario {
     name: "waiter-dropped-while-granted",
     rule: "a waiter that goes away gives its turn to the next, at once",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -158,7 +156,6 @@ pub(super) const CANCELLED_WISH: Scenario = Scenario {
     name: "wish-cancelled-while-granted",
     rule: "a cancelled wish owns nothing and is in nobody's way",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -207,7 +204,6 @@ pub(super) const EXPIRY: Scenario = Scenario {
     name: "expiry-is-watched",
     rule: "an expiry is noticed at once by whoever waits, whoever else goes away",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -235,7 +231,6 @@ pub(super) const CLOSURE_OUTLIVES: Scenario = Scenario {
     name: "closure-outlives-the-ttl",
     rule: "ownership does not change under a closure, and changes at once after it",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -262,7 +257,6 @@ pub(super) const RESTART: Scenario = Scenario {
     name: "restart-while-waiting",
     rule: "who waits hears of a restart at once, and asks again under the same grant id",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -305,7 +299,6 @@ pub(super) const ASKED_TWICE: Scenario = Scenario {
     name: "wish-asked-twice",
     rule: "a wish that is asked for twice has one place and one grant",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let place = Place::new();

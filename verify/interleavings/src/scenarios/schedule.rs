@@ -38,7 +38,6 @@ pub(super) const LAST_LEAVES: Scenario = Scenario {
     name: "join-while-the-last-leaves",
     rule: "a lease that joins while the schedule's task ends is renewed",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let engine = Engine::new();
@@ -57,7 +56,6 @@ pub(super) const TAKES_ITS_PLACE: Scenario = Scenario {
     name: "place-taken-while-in-flight",
     rule: "the answer to a renewal is for the lease that asked, whoever sits in its place now",
     time: Time::Patient,
-    preemptions: 3,
     longest: LONGEST,
     run: || {
         let engine = Engine::new();
@@ -86,7 +84,6 @@ pub(super) const ONE_SCHEDULE: Scenario = Scenario {
     name: "one-schedule",
     rule: "the leases of one serializer share one task, however they come and go",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let engine = Engine::new();
@@ -121,7 +118,6 @@ pub(super) const JOINS_A_SLEEPER: Scenario = Scenario {
     name: "joins-a-sleeping-task",
     rule: "a lease that joins wakes a task that would sleep past its time",
     time: Time::Patient,
-    preemptions: 2,
     longest: LONGEST,
     run: || {
         let engine = Engine::new();
@@ -149,7 +145,6 @@ pub(super) const RUNTIME_STOPS: Scenario = Scenario {
     name: "runtime-stops",
     rule: "when the runtime stops every lease ends at once, and its holder is told",
     time: Time::Patient,
-    preemptions: 3,
     longest: LONGEST,
     run: || {
         let engine = Engine::new();
@@ -179,7 +174,6 @@ pub(super) const COME_AND_GO: Scenario = Scenario {
     name: "come-and-go",
     rule: "leases that come and go leave every other one renewed",
     time: Time::Patient,
-    preemptions: 1,
     longest: LONGEST,
     run: || {
         let engine = Engine::new();
