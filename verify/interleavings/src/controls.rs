@@ -139,7 +139,7 @@ pub const CONTROLS: &[Control] = &[
     Control {
         bug: "leaves-for-another",
         planted: "who leaves a second time takes along whoever has the place by now",
-        scenario: "come-and-go",
+        scenario: "leaves-twice",
     },
     Control {
         bug: "schedule-forgets-another",
@@ -214,6 +214,11 @@ pub const CONTROLS: &[Control] = &[
     Control {
         bug: "grant-counted-from-the-answer",
         planted: "a grant is counted from its answer",
-        scenario: "one-usable-fence",
+        scenario: "one-usable-grant",
+    },
+    Control {
+        bug: "answer-for-whoever-sits-there",
+        planted: "the same for the answers to a batch",
+        scenario: "place-taken-while-a-batch-is-in-flight",
     },
 ];

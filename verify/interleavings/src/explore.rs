@@ -9,7 +9,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use stand_in::{bugs, world};
 
 use crate::plan::Plan;
-use crate::scheduler::{Budget, Explorer, Progress, Time, Way};
+use crate::scheduler::{Budget, Explorer, Progress, Way};
 
 /// How many points one execution may have. More means that somebody goes round in circles.
 const POINTS_MAX: usize = 200_000;
@@ -22,8 +22,6 @@ pub struct Scenario {
     pub name: &'static str,
     /// What must hold.
     pub rule: &'static str,
-    /// When time moves.
-    pub time: Time,
     /// Whoever waits for longer than this of the world's time waits in vain.
     pub longest: Duration,
     /// Panics when something does not hold.
@@ -70,7 +68,7 @@ pub fn explore(scenario: Scenario, bug: Option<&'static str>, way: Way, budget: 
             executions: 0,
             complete_up_to: None,
             failure: Some(Failure {
-                plan: Plan::Random { seed: 0 },
+                plan: Plan::PLAIN,
                 message: format!("no thread to run on: {error}"),
             }),
         },
@@ -80,7 +78,7 @@ pub fn explore(scenario: Scenario, bug: Option<&'static str>, way: Way, budget: 
 fn explore_here(scenario: Scenario, bug: Option<&'static str>, way: Way, budget: Budget) -> Found {
     IS_EXPLORING.set(true);
     bugs::arm(bug);
-    let (explorer, progress) = Explorer::new(way, scenario.time, budget);
+    let (explorer, progress) = Explorer::new(way, budget);
     let runner = Runner::new(explorer, config());
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         runner.run(move || {
@@ -99,7 +97,7 @@ fn explore_here(scenario: Scenario, bug: Option<&'static str>, way: Way, budget:
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
     let failure = outcome.err().map(|panic| Failure {
-        plan: plan.unwrap_or(Plan::Random { seed: 0 }),
+        plan: plan.unwrap_or(Plan::PLAIN),
         message: told(&*panic),
     });
     Found {
@@ -139,8 +137,7 @@ fn keep_panics_quiet() {
         let usual = panic::take_hook();
         // The scheduler puts a hook of its own in place, once.
         let (explorer, _) = Explorer::new(
-            Way::Replay(Plan::Random { seed: 0 }),
-            Time::Patient,
+            Way::Replay(Plan::PLAIN),
             Budget::new(1, Duration::from_secs(60)),
         );
         Runner::new(explorer, config()).run(|| ());

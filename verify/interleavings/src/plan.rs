@@ -6,10 +6,13 @@ use std::str::FromStr;
 /// How one execution chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
-    /// At every point anyone who can run, each as likely as the others: `random:SEED`.
+    /// Anyone who can run, each as likely as the others; but so many times in a hundred whoever runs goes
+    /// on: `random:SEED:STAY`.
     Random {
         /// What the choices come from.
         seed: u64,
+        /// How often in a hundred times whoever runs goes on.
+        stay: u8,
     },
     /// The highest of random priorities, which fall at a few random points: `pct:SEED:CHANGES:STEPS`
     /// (probabilistic concurrency testing).
@@ -29,10 +32,17 @@ pub enum Plan {
     },
 }
 
+impl Plan {
+    /// The plain order.
+    pub const PLAIN: Plan = Plan::Bounded {
+        deviations: Vec::new(),
+    };
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Plan::Random { seed } => write!(formatter, "random:{seed}"),
+            Plan::Random { seed, stay } => write!(formatter, "random:{seed}:{stay}"),
             Plan::Pct {
                 seed,
                 changes,
@@ -49,7 +59,7 @@ impl fmt::Display for Plan {
 
 /// A text that is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no plan: random:SEED, pct:SEED:CHANGES:STEPS or bounded:NUMBER.CHOICE,…")]
+#[error("{0:?} is no plan: random:SEED:STAY, pct:SEED:CHANGES:STEPS or bounded:NUMBER.CHOICE,…")]
 pub struct PlanError(String);
 
 impl FromStr for Plan {
@@ -63,9 +73,13 @@ impl FromStr for Plan {
 fn parse(text: &str) -> Option<Plan> {
     let (kind, rest) = text.split_once(':')?;
     match kind {
-        "random" => Some(Plan::Random {
-            seed: rest.parse().ok()?,
-        }),
+        "random" => {
+            let (seed, stay) = rest.split_once(':')?;
+            Some(Plan::Random {
+                seed: seed.parse().ok()?,
+                stay: stay.parse().ok()?,
+            })
+        }
         "pct" => {
             let mut parts = rest.split(':');
             let plan = Plan::Pct {
@@ -122,7 +136,7 @@ mod tests {
     #[test]
     fn a_plan_is_read_as_it_is_written() {
         for text in [
-            "random:17",
+            "random:17:85",
             "pct:18446744073709551615:3:420",
             "bounded:",
             "bounded:4.1,17.2",
@@ -133,7 +147,7 @@ mod tests {
         for text in [
             "",
             "random",
-            "random:x",
+            "random:7",
             "pct:1:2",
             "pct:1:2:3:4",
             "bounded:1",

@@ -6,21 +6,14 @@ use std::time::Duration;
 
 use aster_evidence::Deadline;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
-use stand_in::world::DRIVER;
+use stand_in::world::{self, DRIVER};
 
 use crate::plan::{Numbers, Plan};
 
+/// How often in a hundred times whoever runs goes on, in every other of the random executions.
+const STAY_PERCENT: u8 = 85;
 /// How far time may go ahead of those who could run, in one execution, in timers.
 const HURRIES_MAX: usize = 48;
-
-/// When time moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Time {
-    /// Only when nobody can run: whatever takes no time must be done at once.
-    Patient,
-    /// At any point, as if all others had been stopped for that long.
-    Hurried,
-}
 
 /// Which executions are tried.
 #[derive(Debug, Clone)]
@@ -64,7 +57,6 @@ pub struct Progress {
 #[derive(Debug)]
 pub(crate) struct Explorer {
     way: Way,
-    time: Time,
     budget: Budget,
     progress: Arc<Mutex<Progress>>,
     chooser: Chooser,
@@ -88,7 +80,10 @@ struct Node {
 
 #[derive(Debug)]
 enum Chooser {
-    Random(Numbers),
+    Random {
+        numbers: Numbers,
+        stay: usize,
+    },
     Pct {
         numbers: Numbers,
         priorities: BTreeMap<usize, u64>,
@@ -102,14 +97,16 @@ enum Chooser {
 }
 
 impl Explorer {
-    pub(crate) fn new(way: Way, time: Time, budget: Budget) -> (Self, Arc<Mutex<Progress>>) {
+    pub(crate) fn new(way: Way, budget: Budget) -> (Self, Arc<Mutex<Progress>>) {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let explorer = Self {
             way,
-            time,
             budget,
             progress: progress.clone(),
-            chooser: Chooser::Random(Numbers::new(0)),
+            chooser: Chooser::Random {
+                numbers: Numbers::new(0),
+                stay: 0,
+            },
             nodes: Vec::new(),
             bound: 0,
             choices: 0,
@@ -130,7 +127,11 @@ impl Explorer {
             Way::Chance { seed } => {
                 let seed = Numbers::new(seed.wrapping_add(executions)).next_u64();
                 Some(match executions % 4 {
-                    0 | 2 => Plan::Random { seed },
+                    0 => Plan::Random { seed, stay: 0 },
+                    2 => Plan::Random {
+                        seed,
+                        stay: STAY_PERCENT,
+                    },
                     turn => Plan::Pct {
                         seed,
                         changes: if turn == 1 { 2 } else { 4 },
@@ -196,7 +197,7 @@ impl Scheduler for Explorer {
         is_yielding: bool,
     ) -> Option<TaskId> {
         let mut able: Vec<usize> = runnable.iter().map(|task| task.id().into()).collect();
-        let may_hurry = self.time == Time::Hurried && self.hurries < HURRIES_MAX;
+        let may_hurry = world::is_hurried() && self.hurries < HURRIES_MAX;
         if able.len() > 1 && !may_hurry {
             able.retain(|task| *task != DRIVER);
         }
@@ -224,7 +225,10 @@ impl Scheduler for Explorer {
 impl Chooser {
     fn of(plan: &Plan) -> Self {
         match plan {
-            Plan::Random { seed } => Chooser::Random(Numbers::new(*seed)),
+            Plan::Random { seed, stay } => Chooser::Random {
+                numbers: Numbers::new(*seed),
+                stay: usize::from(*stay),
+            },
             Plan::Pct {
                 seed,
                 changes,
@@ -257,7 +261,13 @@ impl Chooser {
         number: u64,
     ) -> usize {
         match self {
-            Chooser::Random(numbers) => able[numbers.below(able.len())],
+            Chooser::Random { numbers, stay } => {
+                let goes_on = numbers.below(100) < *stay && !is_yielding;
+                match able.iter().find(|task| goes_on && Some(**task) == current) {
+                    Some(task) => *task,
+                    None => able[numbers.below(able.len())],
+                }
+            }
             Chooser::Pct {
                 numbers,
                 priorities,

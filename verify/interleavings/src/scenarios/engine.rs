@@ -1,12 +1,11 @@
 //! The holder's engine on the store, and what is seen of its requests on their way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use shuttle::future::block_on;
-use stand_in::tokio::sync::Notify;
+use stand_in::tokio::{self, sync::Notify};
 use stand_in::world;
 
 use super::super::lease::{
@@ -19,31 +18,58 @@ use super::{Counting, Place, RESOURCE, WorldClock};
 /// The ttl of most leases here: renewed every second.
 pub(super) const LEASE_TTL: Duration = Duration::from_secs(3);
 
-/// The store, seen from outside and some way off.
+/// The options of most leases here.
+pub(super) fn renewed_every_second() -> LeaseOptions {
+    LeaseOptions::with_ttl(LEASE_TTL)
+}
+
+/// How far off the store is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Link {
+    /// Requests and answers take no time and cannot be given up on their way.
+    Near,
+    /// They take no time, but can be given up.
+    Far,
+    /// Each takes this long, and so many renewals of the recorded resource are answered, no more.
+    Slow(Duration, usize),
+}
+
+/// The store, seen from outside.
 #[derive(Debug)]
 struct Seen {
     place: Place,
+    link: Link,
     /// Rung when a renewal of the resource comes, before the store hears of it.
     renewal: Notify,
     renewals: Mutex<Vec<Duration>>,
-    batches: AtomicUsize,
 }
 
 impl Seen {
-    fn renewal_of(&self, resource: &str, op: &LeaseOp) {
-        if resource == RESOURCE && matches!(op, LeaseOp::Renew { .. }) {
-            self.renewals
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(world::now());
-            self.renewal.notify_one();
+    async fn renewal_of(&self, resource: &str, op: &LeaseOp) {
+        if resource != RESOURCE || !matches!(op, LeaseOp::Renew { .. }) {
+            return;
+        }
+        let renewals = {
+            let renewals = self.renewals.lock();
+            let mut renewals = renewals.unwrap_or_else(PoisonError::into_inner);
+            renewals.push(world::now());
+            renewals.len()
+        };
+        self.renewal.notify_one();
+        if let Link::Slow(_, answered) = self.link
+            && renewals > answered
+        {
+            std::future::pending().await
         }
     }
-}
 
-/// A request or its answer can be given up here.
-async fn on_its_way() {
-    stand_in::tokio::task::yield_now().await;
+    async fn on_its_way(&self) {
+        match self.link {
+            Link::Near => {}
+            Link::Far => tokio::task::yield_now().await,
+            Link::Slow(time, _) => tokio::time::sleep(time).await,
+        }
+    }
 }
 
 #[async_trait]
@@ -53,10 +79,10 @@ impl LeaseSerializer for Seen {
         resource: &str,
         op: LeaseOp,
     ) -> Result<TransitionOutcome, SerializerError> {
-        self.renewal_of(resource, &op);
-        on_its_way().await;
+        self.renewal_of(resource, &op).await;
+        self.on_its_way().await;
         let answer = self.place.store.transition(resource, op).await;
-        on_its_way().await;
+        self.on_its_way().await;
         answer
     }
 
@@ -72,13 +98,12 @@ impl LeaseSerializer for Seen {
         &self,
         requests: Vec<(ResourceName, LeaseOp)>,
     ) -> Vec<Result<TransitionOutcome, SerializerError>> {
-        self.batches.fetch_add(1, Ordering::Relaxed);
         for (resource, op) in &requests {
-            self.renewal_of(resource, op);
+            self.renewal_of(resource, op).await;
         }
-        on_its_way().await;
+        self.on_its_way().await;
         let answers = self.place.store.transition_many(requests).await;
-        on_its_way().await;
+        self.on_its_way().await;
         answers
     }
 
@@ -87,9 +112,9 @@ impl LeaseSerializer for Seen {
         resource: &str,
         request: WaitRequest,
     ) -> Result<WaitOutcome, SerializerError> {
-        on_its_way().await;
+        self.on_its_way().await;
         let answer = self.place.store.acquire_wait(resource, request).await;
-        on_its_way().await;
+        self.on_its_way().await;
         answer
     }
 }
@@ -104,13 +129,17 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new() -> Self {
+    pub(super) fn near() -> Self {
+        Self::with(Link::Near)
+    }
+
+    pub(super) fn with(link: Link) -> Self {
         let place = Place::new();
         let seen = Seen {
             place: place.clone(),
+            link,
             renewal: Notify::new(),
             renewals: Mutex::default(),
-            batches: AtomicUsize::new(0),
         };
         Self {
             place,
@@ -120,25 +149,25 @@ impl Engine {
         }
     }
 
-    pub(super) fn builder(&self, resource: &str, holder: &str, ttl: Duration) -> LeaseBuilder {
+    fn builder(&self, resource: &str, holder: &str, options: LeaseOptions) -> LeaseBuilder {
         LeaseHandle::builder(self.seen.clone(), resource, holder)
             .clock(self.clock.clone())
             .entropy(self.entropy.clone())
-            .options(LeaseOptions::with_ttl(ttl))
+            .options(options)
     }
 
     /// A lease of a resource, which has to be free.
-    pub(super) fn lease(&self, resource: &str, holder: &str, ttl: Duration) -> LeaseHandle {
-        match block_on(self.builder(resource, holder, ttl).acquire()) {
+    pub(super) fn lease(&self, resource: &str, options: LeaseOptions) -> LeaseHandle {
+        match block_on(self.builder(resource, "a", options).acquire()) {
             Ok(AcquireOutcome::Granted(lease)) => lease,
             other => panic!("BROKEN a free resource can be acquired: {other:?}"),
         }
     }
 
     /// The lease of the resource whose history is recorded.
-    pub(super) fn recorded(&self, holder: &str) -> LeaseHandle {
+    pub(super) fn recorded(&self) -> LeaseHandle {
         let ended_up_to = self.place.record.ended_up_to();
-        let lease = self.lease(RESOURCE, holder, LEASE_TTL);
+        let lease = self.lease(RESOURCE, renewed_every_second());
         self.place.record.granted(lease.epoch(), ended_up_to);
         lease
     }
@@ -150,7 +179,7 @@ impl Engine {
         wait: Duration,
     ) -> Result<LeaseHandle, Result<AcquireOutcome, LeaseError>> {
         let ended_up_to = self.place.record.ended_up_to();
-        let builder = self.builder(RESOURCE, holder, LEASE_TTL);
+        let builder = self.builder(RESOURCE, holder, renewed_every_second());
         match builder.acquire_wait(wait).await {
             Ok(AcquireOutcome::Granted(lease)) => {
                 self.place.record.granted(lease.epoch(), ended_up_to);

@@ -6,13 +6,11 @@ use shuttle::future::block_on;
 use super::super::lease::{RegisterError, Registers};
 use super::{LONGEST, Place, RESOURCE, join, thread};
 use crate::explore::Scenario;
-use crate::scheduler::Time;
 
 /// Two closures of one row, and one of the row beside it.
 pub(super) const CLOSURES_EXCLUDE: Scenario = Scenario {
     name: "closures-exclude",
     rule: "closures of one resource exclude each other, and each of them runs",
-    time: Time::Patient,
     longest: LONGEST,
     run: closures_exclude,
 };
@@ -38,7 +36,6 @@ fn closures_exclude() {
 pub(super) const RELEASE_WAITS: Scenario = Scenario {
     name: "release-waits-for-the-closure",
     rule: "no write by an ended owner, and a release waits for the closure that runs",
-    time: Time::Patient,
     longest: LONGEST,
     run: release_waits,
 };
@@ -70,7 +67,6 @@ fn release_waits() {
 pub(super) const REGISTERS: Scenario = Scenario {
     name: "registers-and-closures",
     rule: "a register changes under no closure, and not after its release",
-    time: Time::Patient,
     longest: LONGEST,
     run: registers,
 };

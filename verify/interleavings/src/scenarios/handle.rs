@@ -8,10 +8,9 @@ use shuttle::future::block_on;
 use stand_in::{point, tokio, world};
 
 use super::super::lease::{EndedReason, LeaseEnded, LeaseHandle, LeaseStatus, revoke};
-use super::engine::{Engine, LEASE_TTL};
+use super::engine::{Engine, LEASE_TTL, Link};
 use super::{LONGEST, RESOURCE, join, nothing_is_left, sleep, task, thread, until_idle};
 use crate::explore::Scenario;
-use crate::scheduler::Time;
 
 fn takes_no_time(since: Duration, what: &str) {
     let now = world::now();
@@ -26,11 +25,10 @@ fn takes_no_time(since: Duration, what: &str) {
 pub(super) const RELEASE_AGAINST_RENEWAL: Scenario = Scenario {
     name: "release-against-renewal",
     rule: "a release frees at once while a renewal is in flight, and nothing is renewed afterwards",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = engine.recorded("a");
+        let engine = Engine::near();
+        let lease = engine.recorded();
         let old = lease.fence();
         engine.until_renewal();
         let began = world::now();
@@ -55,11 +53,10 @@ pub(super) const RELEASE_AGAINST_RENEWAL: Scenario = Scenario {
 pub(super) const RELEASED_TWICE: Scenario = Scenario {
     name: "released-by-two",
     rule: "a release can be repeated by anyone who shares the handle",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = Arc::new(engine.recorded("a"));
+        let engine = Engine::near();
+        let lease = Arc::new(engine.recorded());
         let other = {
             let (engine, lease) = (engine.clone(), lease.clone());
             thread(move || engine.release(&lease))
@@ -75,11 +72,10 @@ pub(super) const RELEASED_TWICE: Scenario = Scenario {
 pub(super) const ENDS_ONCE: Scenario = Scenario {
     name: "ends-once",
     rule: "a lease ends once, for one reason, and everyone hears the same",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = Arc::new(engine.recorded("a"));
+        let engine = Engine::near();
+        let lease = Arc::new(engine.recorded());
         let heard = {
             let lost = lease.lost();
             thread(move || block_on(lost))
@@ -125,11 +121,10 @@ pub(super) const ENDS_ONCE: Scenario = Scenario {
 pub(super) const GUARD_AGAINST_RELEASE: Scenario = Scenario {
     name: "guard-against-release",
     rule: "guarded work has ended before a release frees, and does not begin again",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = engine.recorded("a");
+        let engine = Engine::near();
+        let lease = engine.recorded();
         let (runs, is_free) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicBool::new(false)),
@@ -137,7 +132,7 @@ pub(super) const GUARD_AGAINST_RELEASE: Scenario = Scenario {
         let guarded = {
             let (runs, is_free) = (runs.clone(), is_free.clone());
             let work = lease.guard(async move {
-                for _ in 0..3 {
+                for _ in 0..2 {
                     runs.store(true, Ordering::Relaxed);
                     assert!(
                         !is_free.load(Ordering::Relaxed),
@@ -176,11 +171,10 @@ pub(super) const GUARD_AGAINST_RELEASE: Scenario = Scenario {
 pub(super) const DROP: Scenario = Scenario {
     name: "drop-against-everything",
     rule: "a dropped handle renews no more, and whoever waits for its end hears of it at once",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = engine.recorded("a");
+        let engine = Engine::near();
+        let lease = engine.recorded();
         let (lost, guarded, mut status) = (
             lease.lost(),
             lease.guard(std::future::pending::<()>()),
@@ -213,10 +207,9 @@ pub(super) const DROP: Scenario = Scenario {
 pub(super) const DROPPED_ACQUIRE: Scenario = Scenario {
     name: "acquire-dropped",
     rule: "an acquire that was dropped leaves nothing behind",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
+        let engine = Engine::with(Link::Far);
         let heard: Arc<Mutex<Option<LeaseHandle>>> = Arc::default();
         let acquiring = {
             let (engine, heard) = (engine.clone(), heard.clone());
@@ -240,11 +233,10 @@ pub(super) const DROPPED_ACQUIRE: Scenario = Scenario {
 pub(super) const ENGINE_QUEUE: Scenario = Scenario {
     name: "engines-take-turns",
     rule: "whoever waits gets the lease at once when it is its turn, whoever else goes away",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = engine.recorded("a");
+        let engine = Engine::with(Link::Far);
+        let lease = engine.recorded();
         let heard: Arc<Mutex<Option<LeaseHandle>>> = Arc::default();
         let leaving = {
             let (engine, heard) = (engine.clone(), heard.clone());
@@ -291,11 +283,11 @@ const LOOKS: usize = 6;
 pub(super) const ENDED_IS_FINAL: Scenario = Scenario {
     name: "ended-is-final",
     rule: "a fence that was withheld once is never handed out again",
-    time: Time::Hurried,
     longest: LONGEST,
     run: || {
-        let engine = Engine::new();
-        let lease = Arc::new(engine.recorded("a"));
+        let engine = Engine::with(Link::Far);
+        let lease = Arc::new(engine.recorded());
+        world::hurry();
         let looking = {
             let lease = lease.clone();
             thread(move || {
@@ -323,39 +315,51 @@ pub(super) const ENDED_IS_FINAL: Scenario = Scenario {
     },
 };
 
-/// One waits for what another holds, and time runs ahead of both.
+/// How long each request and each answer of the holder takes.
+const SLOW: Duration = Duration::from_millis(250);
+
+/// One waits for what another holds, whose renewals are not answered any more.
 pub(super) const ONE_USABLE_FENCE: Scenario = Scenario {
     name: "one-usable-fence",
     rule: "no fence is usable once another was granted, however long each thread was stopped",
-    time: Time::Hurried,
     longest: LONGEST,
-    run: || {
-        let engine = Engine::new();
-        let first = engine.recorded("a");
-        let waiting = {
-            let engine = engine.clone();
-            thread(move || {
-                let lease = block_on(engine.turn("b", LEASE_TTL * 4));
-                if let Ok(lease) = lease {
-                    look(&engine, &lease);
-                }
-            })
-        };
-        look(&engine, &first);
-        join(waiting);
-    },
+    run: || one_usable_fence(1),
 };
 
-/// How often it does so at most where it stops at the end.
-const LOOKS_MAX: usize = 40;
+/// The same where not one renewal was answered.
+pub(super) const ONE_USABLE_GRANT: Scenario = Scenario {
+    name: "one-usable-grant",
+    rule: "no fence is usable once another was granted, however long each thread was stopped",
+    longest: LONGEST,
+    run: || one_usable_fence(0),
+};
+
+fn one_usable_fence(renewals: usize) {
+    let engine = Engine::with(Link::Slow(SLOW, renewals));
+    let first = Arc::new(engine.recorded());
+    world::hurry();
+    let waiting = {
+        let (engine, first) = (engine.clone(), first.clone());
+        thread(move || {
+            // At the store itself, so it owns from the first possible moment on.
+            let second = engine.place.turn("b");
+            for _ in 0..LOOKS {
+                look(&engine, &first);
+            }
+            engine.place.write(&second);
+        })
+    };
+    for _ in 0..LOOKS {
+        look(&engine, &first);
+        sleep(LEASE_TTL / 3);
+    }
+    join(waiting);
+}
 
 fn look(engine: &Engine, lease: &LeaseHandle) {
-    for _ in 0..LOOKS_MAX {
-        let granted_up_to = engine.place.record.granted_up_to();
-        let Some(fence) = lease.fence() else {
-            return;
-        };
+    let granted_up_to = engine.place.record.granted_up_to();
+    if let Some(fence) = lease.fence() {
         engine.place.record.usable(fence.epoch, granted_up_to);
-        point();
+        engine.place.write(&fence);
     }
 }

@@ -47,11 +47,12 @@ pub(crate) const ALL: &[Scenario] = &[
     rows::FAILED_WATCH,
     gate::REGISTERS,
     schedule::LAST_LEAVES,
+    schedule::LEAVES_TWICE,
     schedule::TAKES_ITS_PLACE,
+    schedule::TAKES_ITS_PLACE_IN_A_BATCH,
     schedule::ONE_SCHEDULE,
     schedule::JOINS_A_SLEEPER,
     schedule::RUNTIME_STOPS,
-    schedule::COME_AND_GO,
     handle::RELEASE_AGAINST_RENEWAL,
     handle::RELEASED_TWICE,
     handle::ENDS_ONCE,
@@ -61,6 +62,7 @@ pub(crate) const ALL: &[Scenario] = &[
     handle::ENGINE_QUEUE,
     handle::ENDED_IS_FINAL,
     handle::ONE_USABLE_FENCE,
+    handle::ONE_USABLE_GRANT,
 ];
 
 const RESOURCE: &str = "catalog/current";

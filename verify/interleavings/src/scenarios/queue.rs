@@ -13,7 +13,6 @@ use super::{
     until_idle,
 };
 use crate::explore::Scenario;
-use crate::scheduler::Time;
 
 /// Longer than anything here takes.
 const WAIT: Duration = Duration::from_secs(200);
@@ -44,7 +43,7 @@ impl Place {
     }
 
     /// Waits for a turn.
-    fn turn(&self, holder: &str) -> Fence {
+    pub(super) fn turn(&self, holder: &str) -> Fence {
         let ended_up_to = self.record.ended_up_to();
         match block_on(self.wait(holder, self.grant_id())) {
             Ok(fence) => {
@@ -101,7 +100,6 @@ fn at_once(since: Duration, heard: Duration) {
 pub(super) const HAND_OVER: Scenario = Scenario {
     name: "hand-over",
     rule: "whoever waits gets a turn, at once when the resource is released",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -119,7 +117,6 @@ pub(super) const HAND_OVER: Scenario = Scenario {
 pub(super) const DROPPED_WAITER: Scenario = Scenario {
     name: "waiter-dropped-while-granted",
     rule: "a waiter that goes away gives its turn to the next, at once",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -155,7 +152,6 @@ pub(super) const DROPPED_WAITER: Scenario = Scenario {
 pub(super) const CANCELLED_WISH: Scenario = Scenario {
     name: "wish-cancelled-while-granted",
     rule: "a cancelled wish owns nothing and is in nobody's way",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -203,7 +199,6 @@ pub(super) const CANCELLED_WISH: Scenario = Scenario {
 pub(super) const EXPIRY: Scenario = Scenario {
     name: "expiry-is-watched",
     rule: "an expiry is noticed at once by whoever waits, whoever else goes away",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -230,7 +225,6 @@ pub(super) const EXPIRY: Scenario = Scenario {
 pub(super) const CLOSURE_OUTLIVES: Scenario = Scenario {
     name: "closure-outlives-the-ttl",
     rule: "ownership does not change under a closure, and changes at once after it",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -256,7 +250,6 @@ pub(super) const CLOSURE_OUTLIVES: Scenario = Scenario {
 pub(super) const RESTART: Scenario = Scenario {
     name: "restart-while-waiting",
     rule: "who waits hears of a restart at once, and asks again under the same grant id",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -298,7 +291,6 @@ pub(super) const RESTART: Scenario = Scenario {
 pub(super) const ASKED_TWICE: Scenario = Scenario {
     name: "wish-asked-twice",
     rule: "a wish that is asked for twice has one place and one grant",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();

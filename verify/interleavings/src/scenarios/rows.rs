@@ -6,13 +6,11 @@ use shuttle::future::block_on;
 use super::super::lease::{LeaseSerializer, LeaseSnapshot, LeaseWatch, SerializerError};
 use super::{LONGEST, Place, RESOURCE, TTL, join, thread};
 use crate::explore::Scenario;
-use crate::scheduler::Time;
 
 /// Free rows are dropped at once, while others acquire them.
 pub(super) const DROPPED_ROWS: Scenario = Scenario {
     name: "dropped-rows",
     rule: "epochs grow, also when rows are dropped and made again",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::with(|options| {
@@ -58,7 +56,6 @@ const LAST: u64 = 4;
 pub(super) const WATCHES: Scenario = Scenario {
     name: "watchers-see-the-present",
     rule: "a watch never goes back, and shows the present in the end",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let place = Place::new();
@@ -97,7 +94,6 @@ pub(super) const WATCHES: Scenario = Scenario {
 pub(super) const FAILED_WATCH: Scenario = Scenario {
     name: "watch-tells-its-failure",
     rule: "whoever sees the end of a watch can learn why it ended",
-    time: Time::Patient,
     longest: LONGEST,
     run: || {
         let resource = match ResourceName::new(RESOURCE) {

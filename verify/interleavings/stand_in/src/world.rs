@@ -1,8 +1,8 @@
 //! One execution's time, timers and tasks.
 //!
 //! Time stands still until the *driver*, a task of the scheduler like any other, moves it to the next
-//! timer. When the scheduler lets it run decides what is tried: only when nothing else can, or at any
-//! moment, as if every thread had been stopped for that long.
+//! timer. The scheduler lets it run only when nothing else can, so whatever takes no time must be done at
+//! once; or, once a scenario says [`hurry`], at any point.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,6 +27,7 @@ struct World {
     timer_next: u64,
     driver: Option<Waker>,
     is_over: bool,
+    is_hurried: bool,
     tasks: Vec<Weak<Cell>>,
     task_next: u64,
     is_stopped: bool,
@@ -91,6 +92,18 @@ async fn drive() {
         }
         shuttle::future::yield_now().await;
     }
+}
+
+/// From now on time may move at any point, as if everyone had been stopped for that long, and not only
+/// when nobody can run.
+pub fn hurry() {
+    with(|world| world.is_hurried = true);
+}
+
+/// Whether time may move while somebody can run.
+#[must_use]
+pub fn is_hurried() -> bool {
+    with(|world| world.is_hurried)
 }
 
 /// Ends the world: time moves no more.
