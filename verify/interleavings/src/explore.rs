@@ -29,7 +29,7 @@ pub struct Scenario {
 }
 
 /// What came of a search.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Found {
     /// How many executions were tried.
     pub executions: u64,

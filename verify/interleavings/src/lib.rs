@@ -6,6 +6,7 @@
 //! | `controls.rs` | the planted bug that each scenario must find |
 //! | `record.rs` | what was asked and answered, beside the engine |
 //! | `plan.rs`, `scheduler.rs` | who runs next: at random, by priorities, or every way within a bound |
+//! | `proof.rs`, `main.rs` | all scenarios in a given time, all controls; the program |
 //! | `explore.rs` | trying one scenario's executions |
 //! | `exchange/` | the copy of the engine whose locks the scheduler owns, and the planted bugs |
 //! | `stand_in/` | those locks, and what stands in for tokio |
@@ -17,6 +18,7 @@
 pub mod controls;
 pub mod explore;
 pub mod plan;
+pub mod proof;
 pub mod record;
 pub mod scheduler;
 

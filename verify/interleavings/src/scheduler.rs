@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use aster_evidence::Deadline;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use stand_in::world::{self, DRIVER};
 
@@ -38,8 +37,8 @@ pub enum Way {
 pub struct Budget {
     /// How many executions at most.
     pub executions: u64,
-    /// How long at most.
-    pub deadline: Deadline,
+    started: Instant,
+    limit: Duration,
 }
 
 /// How far a search has come. Outlives a failing execution.
@@ -177,7 +176,7 @@ impl Explorer {
 impl Scheduler for Explorer {
     fn new_execution(&mut self) -> Option<Schedule> {
         let executions = self.progress().executions;
-        if executions >= self.budget.executions || self.budget.deadline.is_over() {
+        if executions >= self.budget.executions || self.budget.time_left().is_zero() {
             return None;
         }
         self.choices_max = self.choices_max.max(self.choices);
@@ -314,14 +313,24 @@ impl Chooser {
     }
 }
 
-/// A budget of `executions` within `limit`.
 impl Budget {
-    /// So many executions, within so much time.
+    /// So many executions, within so much time from now on.
     #[must_use]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "how long a search may go on is real time"
+    )]
     pub fn new(executions: u64, limit: Duration) -> Self {
         Self {
             executions,
-            deadline: Deadline::after_s(limit.as_secs()),
+            started: Instant::now(),
+            limit,
         }
+    }
+
+    /// What is left of the time.
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        self.limit.saturating_sub(self.started.elapsed())
     }
 }

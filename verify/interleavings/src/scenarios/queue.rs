@@ -24,7 +24,7 @@ const CLOSURE: Duration = Duration::from_millis(710);
 const AT_ONCE: Duration = Duration::from_millis(3);
 
 /// An answer that is not a grant.
-type Refused = Result<DenyReason, SerializerError>;
+pub(super) type Refused = Result<DenyReason, SerializerError>;
 
 impl Place {
     async fn wait(&self, holder: &str, grant_id: GrantId) -> Result<Fence, Refused> {
@@ -42,14 +42,18 @@ impl Place {
         }
     }
 
-    /// Waits for a turn.
-    pub(super) fn turn(&self, holder: &str) -> Fence {
+    /// Waits for a turn, which may lapse before it is heard of where time runs ahead.
+    pub(super) fn try_turn(&self, holder: &str) -> Result<Fence, Refused> {
         let ended_up_to = self.record.ended_up_to();
-        match block_on(self.wait(holder, self.grant_id())) {
-            Ok(fence) => {
-                self.record.granted(fence.epoch, ended_up_to);
-                fence
-            }
+        let fence = block_on(self.wait(holder, self.grant_id()))?;
+        self.record.granted(fence.epoch, ended_up_to);
+        Ok(fence)
+    }
+
+    /// Waits for a turn.
+    fn turn(&self, holder: &str) -> Fence {
+        match self.try_turn(holder) {
+            Ok(fence) => fence,
             Err(refused) => panic!("BROKEN whoever waits gets a turn: {holder} got {refused:?}"),
         }
     }
