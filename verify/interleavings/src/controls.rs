@@ -221,4 +221,14 @@ pub const CONTROLS: &[Control] = &[
         planted: "the same for the answers to a batch",
         scenario: "place-taken-while-a-batch-is-in-flight",
     },
+    Control {
+        bug: "audited-after-the-lock",
+        planted: "changes are audited after the row's lock was given back",
+        scenario: "hand-over",
+    },
+    Control {
+        bug: "guard-is-not-told",
+        planted: "a loss ends the lease, and those who wait for it are not told",
+        scenario: "guard-against-loss",
+    },
 ];

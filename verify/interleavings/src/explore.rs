@@ -48,6 +48,18 @@ pub struct Failure {
     pub message: String,
 }
 
+/// A deadlock names every task: more of a message is for whoever repeats the execution.
+const LINE_CHARS_MAX: usize = 160;
+
+impl Failure {
+    /// The message's first line, or the beginning of it.
+    #[must_use]
+    pub fn first_line(&self) -> String {
+        let line = self.message.lines().next().unwrap_or_default();
+        line.chars().take(LINE_CHARS_MAX).collect()
+    }
+}
+
 thread_local! {
     static IS_EXPLORING: Cell<bool> = const { Cell::new(false) };
 }

@@ -143,7 +143,7 @@ fn told(outcomes: impl Iterator<Item = Outcome>, seed: u64) -> Evidence {
                     Some(failure) => evidence.broken(format!(
                         "{}: {}; repeat it: {}",
                         scenario.name,
-                        failure.message,
+                        failure.first_line(),
                         repeat_command(scenario.name, &failure)
                     )),
                 }
@@ -155,7 +155,9 @@ fn told(outcomes: impl Iterator<Item = Outcome>, seed: u64) -> Evidence {
                 let seen = match &found.failure {
                     Some(failure) => format!(
                         "{} after {} executions: {}",
-                        control.scenario, found.executions, failure.message
+                        control.scenario,
+                        found.executions,
+                        failure.first_line()
                     ),
                     None => format!(
                         "not in {} executions of {}",

@@ -402,4 +402,32 @@ pub const PLANTS: &[Plant] = &[
         {
             true =>",
     },
+    Plant {
+        name: "audited-after-the-lock",
+        file: "memory/serializer.rs",
+        product: "                let outcome = rows.transition(&self.terms(), key, &op, &mut after);
+                self.note(&mut after);
+                outcome
+            })
+            .await;",
+        bug: "                let outcome = rows.transition(&self.terms(), key, &op, &mut after);
+                if !stand_in::bugs::planted(\"audited-after-the-lock\") {
+                    self.note(&mut after);
+                }
+                outcome
+            })
+            .await;
+        self.note(&mut after);",
+    },
+    Plant {
+        name: "guard-is-not-told",
+        file: "handle/state.rs",
+        product: "        let status = status_of(reason);
+        tracing::debug!",
+        bug: "        let status = status_of(reason);
+        if stand_in::bugs::planted(\"guard-is-not-told\") && reason != EndedReason::Released {
+            return;
+        }
+        tracing::debug!",
+    },
 ];

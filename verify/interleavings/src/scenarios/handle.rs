@@ -167,6 +167,53 @@ pub(super) const GUARD_AGAINST_RELEASE: Scenario = Scenario {
     },
 };
 
+/// An operator revokes and the next owner writes; the loss is noticed while the handle is dropped.
+pub(super) const GUARD_AGAINST_LOSS: Scenario = Scenario {
+    name: "guard-against-loss",
+    rule: "guarded work ends at the first renewal that is refused, whatever else ends the lease",
+    longest: LONGEST,
+    run: || {
+        let engine = Engine::near();
+        let lease = engine.recorded();
+        let old = lease.fence();
+        let works = thread({
+            let guarded = lease.guard(std::future::pending::<()>());
+            move || (block_on(guarded), world::now())
+        });
+        let revoked = block_on(revoke(&engine.place.store, RESOURCE, "operator", None));
+        assert!(
+            revoked.is_ok(),
+            "BROKEN an operator may revoke: {revoked:?}"
+        );
+        engine.place.record.ended(lease.epoch());
+        let next = engine.place.acquire("b");
+        let writes = {
+            let place = engine.place.clone();
+            thread(move || {
+                assert!(place.write(&next), "BROKEN the owner may write");
+            })
+        };
+        if let Some(old) = old {
+            assert!(
+                !engine.place.write(&old),
+                "BROKEN no write by an ended owner"
+            );
+        }
+        engine.until_renewal();
+        let noticed = world::now();
+        point();
+        drop(lease);
+        join(writes);
+        let (ended, at) = join(works);
+        assert!(ended.is_err(), "BROKEN guarded work ends with its lease");
+        assert!(
+            at.saturating_sub(noticed) < Duration::from_millis(1),
+            "BROKEN guarded work ends at the first renewal that is refused: at {at:?}"
+        );
+        nothing_is_left();
+    },
+};
+
 /// A handle is dropped while others wait for its end.
 pub(super) const DROP: Scenario = Scenario {
     name: "drop-against-everything",

@@ -57,6 +57,7 @@ pub(crate) const ALL: &[Scenario] = &[
     handle::RELEASED_TWICE,
     handle::ENDS_ONCE,
     handle::GUARD_AGAINST_RELEASE,
+    handle::GUARD_AGAINST_LOSS,
     handle::DROP,
     handle::DROPPED_ACQUIRE,
     handle::ENGINE_QUEUE,

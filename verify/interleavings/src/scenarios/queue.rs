@@ -7,7 +7,9 @@ use aster_core::{DenyReason, ErrorKind, Fence, GrantId, LeaseOp, TransitionOutco
 use shuttle::future::block_on;
 use stand_in::world;
 
-use super::super::lease::{LeaseSerializer, SerializerError, WaitOutcome, WaitRequest};
+use super::super::lease::{
+    AuditEvent, AuditLog, AuditQuery, LeaseSerializer, SerializerError, WaitOutcome, WaitRequest,
+};
 use super::{
     LONGEST, Place, RESOURCE, TTL, join, nothing_is_left, principal, sleep, task, thread, ttl_of,
     until_idle,
@@ -83,7 +85,21 @@ impl Place {
         })
     }
 
-    fn nobody_waits(&self) {
+    /// Nobody is left in the queue, and the audit tells what happened in its order.
+    fn ends_well(&self) {
+        let query = AuditQuery::default();
+        let records = match block_on(self.store.audit(query)) {
+            Ok(records) => records,
+            Err(error) => panic!("BROKEN the audit can be read: {error}"),
+        };
+        let changes = records
+            .iter()
+            .filter(|record| record.event != AuditEvent::Rejected);
+        let epochs: Vec<_> = changes.map(|record| record.epoch_current).collect();
+        assert!(
+            epochs.windows(2).all(|pair| pair[0] < pair[1]),
+            "BROKEN the audit tells the changes of a row in their order: {epochs:?}"
+        );
         let queue = block_on(self.store.queue(RESOURCE));
         assert!(
             queue.as_ref().is_ok_and(Vec::is_empty),
@@ -113,7 +129,7 @@ pub(super) const HAND_OVER: Scenario = Scenario {
         for waiter in waiters {
             at_once(Duration::ZERO, join(waiter));
         }
-        place.nobody_waits();
+        place.ends_well();
     },
 };
 
@@ -147,7 +163,7 @@ pub(super) const DROPPED_WAITER: Scenario = Scenario {
             place.use_turn(&fence);
         }
         at_once(Duration::ZERO, join(stays));
-        place.nobody_waits();
+        place.ends_well();
         nothing_is_left();
     },
 };
@@ -195,7 +211,7 @@ pub(super) const CANCELLED_WISH: Scenario = Scenario {
             }
         }
         at_once(Duration::ZERO, join(stays));
-        place.nobody_waits();
+        place.ends_well();
     },
 };
 
@@ -220,7 +236,7 @@ pub(super) const EXPIRY: Scenario = Scenario {
             at_once(SHORT_TTL, join(waiter));
         }
         assert!(!place.write(&dead), "BROKEN no write by an ended owner");
-        place.nobody_waits();
+        place.ends_well();
         nothing_is_left();
     },
 };
@@ -246,7 +262,7 @@ pub(super) const CLOSURE_OUTLIVES: Scenario = Scenario {
             let heard = join(waiter);
             at_once(ended.max(SHORT_TTL), heard);
         }
-        place.nobody_waits();
+        place.ends_well();
     },
 };
 
@@ -287,7 +303,7 @@ pub(super) const RESTART: Scenario = Scenario {
         for waiter in waiters {
             at_once(Duration::ZERO, join(waiter));
         }
-        place.nobody_waits();
+        place.ends_well();
     },
 };
 
@@ -321,6 +337,6 @@ pub(super) const ASKED_TWICE: Scenario = Scenario {
         );
         place.use_turn(fence);
         at_once(Duration::ZERO, join(behind));
-        place.nobody_waits();
+        place.ends_well();
     },
 };
