@@ -177,6 +177,48 @@ fn steps() -> Vec<Step> {
             ],
         },
         Step {
+            name: "interleavings",
+            what: "orders of the engine's own steps: format, clippy, scenarios and controls",
+            remedy: "cargo xtask interleavings; what no longer fits the engine's sources is named with its \
+                     file in verify/interleavings/exchange/src; after a change of its dependencies run \
+                     cargo xtask fix",
+            actions: vec![
+                cargo(&[
+                    "cargo",
+                    "fmt",
+                    "--all",
+                    "--check",
+                    "--manifest-path",
+                    "verify/interleavings/Cargo.toml",
+                ]),
+                cargo(&[
+                    "cargo",
+                    "clippy",
+                    "--quiet",
+                    "--locked",
+                    "--workspace",
+                    "--all-targets",
+                    "--manifest-path",
+                    "verify/interleavings/Cargo.toml",
+                    "--target-dir",
+                    "target/interleavings",
+                    "--",
+                    "-D",
+                    "warnings",
+                ]),
+                cargo(&[
+                    "cargo",
+                    "test",
+                    "--quiet",
+                    "--locked",
+                    "--manifest-path",
+                    "verify/interleavings/Cargo.toml",
+                    "--target-dir",
+                    "target/interleavings",
+                ]),
+            ],
+        },
+        Step {
             name: "doc",
             what: "rustdoc, warnings are errors",
             remedy: "edit the documentation comments named above",
