@@ -33,11 +33,32 @@ pub(crate) fn run(repository: &Repository) -> ExitCode {
                 "verify/no_std/Cargo.toml",
             ],
         ),
+        program(
+            "interleavings format",
+            &[
+                "cargo",
+                "fmt",
+                "--all",
+                "--manifest-path",
+                "verify/interleavings/Cargo.toml",
+            ],
+        ),
+        program(
+            "interleavings lock file",
+            &[
+                "cargo",
+                "update",
+                "--quiet",
+                "--workspace",
+                "--manifest-path",
+                "verify/interleavings/Cargo.toml",
+            ],
+        ),
     ];
     let mut failed = false;
     for step in &steps {
         let (outcome, took) = step.run(repository);
-        println!("{:<16} {:>6.1} s", step.name, took.as_secs_f64());
+        println!("{:<24} {:>6.1} s", step.name, took.as_secs_f64());
         if let Err(message) = outcome {
             println!("{message}\n       to repair: {}", step.remedy);
             failed = true;

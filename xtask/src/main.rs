@@ -1,6 +1,6 @@
 //! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites; `cargo xtask
-//! bench` measures; `cargo xtask sim` simulates; `cargo xtask fuzz` fuzzes; `cargo xtask proof` shows the promise
-//! on one page.
+//! bench` measures; `cargo xtask sim` simulates; `cargo xtask interleavings` orders threads; `cargo xtask
+//! fuzz` fuzzes; `cargo xtask proof` shows the promise on one page.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -11,6 +11,7 @@ mod bench;
 mod checks;
 mod fix;
 mod fuzz;
+mod interleavings;
 mod proof;
 mod repository;
 mod sim;
@@ -30,6 +31,8 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
        cargo xtask bench [--quick] [CASE…]   measure the named cases, or all quickly, and print them
        cargo xtask bench --list     name the cases
        cargo xtask sim --seeds N [--start S]   simulate N seeds; --seed S repeats one, --trace shows it
+       cargo xtask interleavings [--seconds N] [--seed S]   try orders of the engine's own steps; --list names
+                                    the scenarios, --scenario NAME --replay PLAN repeats one order
        cargo xtask proof [--minutes N] [--output FILE]   run everything that shows the promise, 30 minutes
                                     and builds, and write docs/proof.md, or FILE
        cargo xtask proof [--minutes N] PART…   run the named parts and print what they saw
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         }
         ("verify", names) => verify::run(&repository, names),
         ("sim", arguments) => sim::run(&repository, arguments),
+        ("interleavings", arguments) => interleavings::run(&repository, arguments),
         ("proof", [flag]) if flag == "--list" => {
             proof::list();
             ExitCode::SUCCESS

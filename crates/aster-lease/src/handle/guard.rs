@@ -183,7 +183,8 @@ impl<F: Future> Future for Guarded<F> {
         let this = self.get_mut();
         let shared = &*this.shared;
         let _busy = shared.guards.enter(&mut this.is_known);
-        if shared.ended().is_none()
+        let ended = shared.ended();
+        if ended.is_none()
             && let Some(work) = &mut this.work
             && let Poll::Ready(output) = work.as_mut().poll(context)
         {
@@ -191,7 +192,12 @@ impl<F: Future> Future for Guarded<F> {
             shared.guards.gone(&mut this.is_known);
             return Poll::Ready(Ok(output));
         }
-        if let Poll::Ready(reason) = this.ended.as_mut().poll(context) {
+        // The end is known before it is told: whoever tells it may be stopped in between.
+        let told = match ended {
+            Some(reason) => Poll::Ready(reason),
+            None => this.ended.as_mut().poll(context),
+        };
+        if let Poll::Ready(reason) = told {
             this.work = None;
             shared.guards.gone(&mut this.is_known);
             return Poll::Ready(Err(LeaseEnded { reason }));
