@@ -9,6 +9,7 @@
 mod bench;
 mod checks;
 mod fix;
+mod mutants;
 mod proof;
 mod repository;
 mod sim;
@@ -28,6 +29,8 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
        cargo xtask bench [--quick] [CASE…]   measure the named cases, or all quickly, and print them
        cargo xtask bench --list     name the cases
        cargo xtask sim --seeds N [--start S]   simulate N seeds; --seed S repeats one, --trace shows it
+       cargo xtask mutants [--core|--engine] [FILE…] [--seconds N] [--seed S]   change the rules and the
+                                    engine a bit at a time, and demand that their tests notice
        cargo xtask proof [--minutes N] [--output FILE]   run everything that shows the promise, 30 minutes
                                     and builds, and write docs/proof.md, or FILE
        cargo xtask proof [--minutes N] PART…   run the named parts and print what they saw
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ("proof", arguments) => proof::run(&repository, arguments),
+        ("mutants", arguments) => mutants::run(&repository, arguments),
         ("fix", []) => fix::run(&repository),
         ("bench", arguments) => bench::run(&repository, arguments),
         _ => {
