@@ -8,11 +8,10 @@ use super::wish::Wish;
 use super::{ACCEPTED, TARGETS};
 
 pub(crate) struct Report<'a> {
+    all: &'a [Mutant],
     accepted: &'a Accepted,
     evidence: Evidence,
     tried: usize,
-    /// How many there are in all.
-    count: usize,
     counts: Counts,
 }
 
@@ -48,19 +47,19 @@ impl<'a> Report<'a> {
             });
         }
         Self {
+            all,
             accepted,
             evidence,
             tried: 0,
-            count: all.len(),
             counts: Counts::default(),
         }
     }
 
-    pub(crate) fn control(&mut self, verdict: &Verdict) {
+    pub(crate) fn control(&mut self, verdict: Verdict) {
         self.evidence.control(
             "a change that no test notices is reported",
             "the rule of the fence always says yes, and only the tests of names are run",
-            *verdict == Verdict::Survived,
+            verdict == Verdict::Survived,
             match verdict {
                 Verdict::Survived => "reported",
                 _ => "not reported",
@@ -68,11 +67,19 @@ impl<'a> Report<'a> {
         );
     }
 
-    pub(crate) fn tried(&self) -> usize {
-        self.tried
+    pub(crate) fn progress(&self) -> String {
+        format!(
+            "{} of {} mutants tried, {} survived without a reason",
+            self.tried,
+            self.all.len(),
+            self.counts.unexplained
+        )
     }
 
-    pub(crate) fn add(&mut self, mutant: &Mutant, verdict: Verdict) {
+    /// What became of the mutant called `name`.
+    pub(crate) fn add(&mut self, name: &str, verdict: Verdict) -> Result<(), String> {
+        let mutant = self.all.iter().find(|mutant| mutant.name() == name);
+        let mutant = mutant.ok_or(format!("`{name}` was not listed"))?;
         self.tried += 1;
         let accepted = self.accepted.find(mutant);
         match (verdict, accepted) {
@@ -96,13 +103,14 @@ impl<'a> Report<'a> {
                 ));
             }
         }
+        Ok(())
     }
 
     pub(crate) fn evidence(mut self) -> Evidence {
-        let counts = self.counts;
+        let (counts, count) = (self.counts, self.all.len());
         let evidence = &mut self.evidence;
         for (what, times) in [
-            (format!("of {} mutants", self.count), self.tried as u64),
+            (format!("of {} mutants", count), self.tried as u64),
             ("noticed by a failing test".to_owned(), counts.failed),
             (
                 "noticed because the tests came to no end".to_owned(),
@@ -128,11 +136,11 @@ impl<'a> Report<'a> {
                 "every change to {what} is noticed, or has its reason in {ACCEPTED}"
             ));
         }
-        if self.tried < self.count {
+        if self.tried < count {
             evidence.not_covered(&format!(
                 "{} of the {} mutants were not tried in this run",
-                self.count - self.tried,
-                self.count
+                count - self.tried,
+                count
             ));
         }
         evidence.not_covered("changes that cargo-mutants does not make: constants, the order of statements, what stands in macros");

@@ -2,7 +2,7 @@ use super::accepted::Accepted;
 use super::report::Report;
 use super::tool::{Mutant, Verdict};
 use super::wish::Wish;
-use super::{TARGETS, batches};
+use super::{TARGETS, shards};
 
 const LINE: &str = "if a < b || b < c {";
 
@@ -36,7 +36,7 @@ fn an_accepted_change_is_known_by_its_line_wherever_it_moves() {
     let accepted = entry(LINE);
     assert_eq!(accepted.stale(&all).count(), 0);
     let mut report = report(&all, &accepted);
-    report.add(&all[0], Verdict::Survived);
+    report.add(all[0].name(), Verdict::Survived).unwrap();
     assert!(report.evidence().is_sound());
     assert!(entry("if a < b {").find(&all[0]).is_none(), "another line");
     assert!(
@@ -59,7 +59,7 @@ fn what_is_not_explained_or_not_true_any_more_is_not_sound() {
     let all = [mutant("src/a.rs", 0)];
     let nothing = Accepted::parse("# nothing\n").unwrap();
     let mut unexplained = report(&all, &nothing);
-    unexplained.add(&all[0], Verdict::Survived);
+    unexplained.add(all[0].name(), Verdict::Survived).unwrap();
     let evidence = unexplained.evidence();
     assert!(!evidence.is_sound());
     assert!(
@@ -75,7 +75,7 @@ fn what_is_not_explained_or_not_true_any_more_is_not_sound() {
     );
     let accepted = entry(LINE);
     let mut noticed = report(&all, &accepted);
-    noticed.add(&all[0], Verdict::Failed);
+    noticed.add(all[0].name(), Verdict::Failed).unwrap();
     assert!(
         !noticed.evidence().is_sound(),
         "a test notices it after all"
@@ -93,7 +93,7 @@ fn every_verdict_is_counted_as_what_it_is() {
         .iter()
         .zip([Verdict::Failed, Verdict::TimedOut, Verdict::Unviable])
     {
-        report.add(mutant, verdict);
+        report.add(mutant.name(), verdict).unwrap();
     }
     let evidence = report.evidence();
     let times: Vec<u64> = evidence.tried.iter().map(|(_, times)| *times).collect();
@@ -147,9 +147,17 @@ fn a_seed_repeats_its_order_and_nothing_is_lost_in_it() {
 }
 
 #[test]
-fn a_batch_is_of_one_crate() {
-    let all: Vec<Mutant> = (0..20).map(|_| mutant("src/a.rs", 0)).collect();
-    let wanted: Vec<&Mutant> = all.iter().collect();
-    let sizes: Vec<usize> = batches(&wanted).iter().map(Vec::len).collect();
-    assert_eq!(sizes, [8, 8, 4]);
+fn every_wanted_file_is_in_every_shard_and_no_other_crate_is() {
+    let mut all: Vec<Mutant> = (0..20).map(|_| mutant("src/a.rs", 0)).collect();
+    all.push(mutant("src/b.rs", 0));
+    let wish = Wish::parse(&["a.rs".to_owned()]).unwrap();
+    let choices: Vec<_> = shards(&TARGETS[0], &wish, &all)
+        .into_iter()
+        .map(|shard| shard.choice.join(" "))
+        .collect();
+    assert_eq!(
+        choices,
+        [0, 1, 2].map(|number| format!("--shard={number}/3 --sharding=slice --file=src/a.rs"))
+    );
+    assert!(shards(&TARGETS[1], &wish, &all).is_empty());
 }

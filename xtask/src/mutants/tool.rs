@@ -6,9 +6,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::{TARGETS, Target};
 use crate::repository::Repository;
@@ -180,24 +181,18 @@ impl Tool {
         ))
     }
 
-    /// Builds and tests each of `mutants`, which are of `target`; `with_baseline` first makes sure that the
-    /// tests pass when nothing is changed.
-    pub(crate) fn try_out<'a>(
+    /// Builds and tests what `choice` takes of `target`; answers by name. `with_baseline` first makes sure
+    /// that the tests pass when nothing is changed.
+    pub(crate) fn try_out(
         &self,
         target: &Target,
         cargo: &[&str],
-        mutants: &[&'a Mutant],
+        choice: &[String],
         with_baseline: bool,
-    ) -> Result<Vec<(&'a Mutant, Verdict)>, String> {
+    ) -> Result<Vec<(String, Verdict)>, String> {
         let mut command = self.cargo();
-        command.args([
-            "mutants",
-            "--in-place",
-            "--no-times",
-            "--colors=never",
-            "--package",
-            target.package,
-        ]);
+        command.args(["mutants", "--in-place", "--no-times", "--colors=never"]);
+        command.args(["--package", target.package]).args(choice);
         command.arg("--output").arg(&self.output);
         command.arg(format!("--timeout={}", target.timeout_s));
         command.arg(match with_baseline {
@@ -205,11 +200,6 @@ impl Tool {
             false => "--baseline=skip",
         });
         command.args(cargo.iter().map(|word| format!("--cargo-arg={word}")));
-        command.args(
-            mutants
-                .iter()
-                .map(|mutant| format!("--re=^{}$", escaped(&mutant.name))),
-        );
         if !target.tests.is_empty() {
             command.args(["--", "--"]).args(target.tests);
         }
@@ -219,14 +209,11 @@ impl Tool {
             .stderr(Stdio::inherit())
             .status()
             .map_err(|error| format!("cargo mutants: {error}"))?;
-        let path = self.output.join("mutants.out/outcomes.json");
-        let outcomes: Outcomes = fs::read(&path)
-            .map_err(|error| error.to_string())
-            .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))
-            .map_err(|error| format!("cargo mutants ({status}): {}: {error}", path.display()))?;
+        let outcomes: Outcomes = self.result("outcomes.json", status)?;
+        let chosen: Vec<Listed> = self.result("mutants.json", status)?;
         let mut verdicts = Vec::new();
-        for outcome in &outcomes.outcomes {
-            match &outcome.scenario {
+        for outcome in outcomes.outcomes {
+            match outcome.scenario {
                 Scenario::Baseline if outcome.summary == "Success" => {}
                 Scenario::Baseline => {
                     return Err(format!(
@@ -234,21 +221,25 @@ impl Tool {
                         target.package
                     ));
                 }
-                Scenario::Mutant(tried) => {
-                    let mutant = mutants.iter().find(|mutant| mutant.name == tried.name);
-                    let mutant = mutant.ok_or(format!("nobody asked for `{}`", tried.name))?;
-                    verdicts.push((*mutant, verdict(&outcome.summary)?));
-                }
+                Scenario::Mutant(tried) => verdicts.push((tried.name, verdict(&outcome.summary)?)),
             }
         }
-        match verdicts.len() == mutants.len() {
+        match verdicts.len() == chosen.len() {
             true => Ok(verdicts),
             false => Err(format!(
                 "cargo mutants ({status}) tried {} of {} mutants: see {OUTPUT}/mutants.out/log",
                 verdicts.len(),
-                mutants.len()
+                chosen.len()
             )),
         }
+    }
+
+    fn result<T: DeserializeOwned>(&self, name: &str, status: ExitStatus) -> Result<T, String> {
+        let path = self.output.join("mutants.out").join(name);
+        fs::read(&path)
+            .map_err(|error| error.to_string())
+            .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))
+            .map_err(|error| format!("cargo mutants ({status}): {}: {error}", path.display()))
     }
 
     fn cargo(&self) -> Command {
@@ -275,18 +266,6 @@ fn verdict(summary: &str) -> Result<Verdict, String> {
             "cargo mutants said `{other}`, which is not understood"
         )),
     }
-}
-
-/// `text` as a regular expression that matches nothing else.
-fn escaped(text: &str) -> String {
-    let mut pattern = String::new();
-    for character in text.chars() {
-        if r"\.+*?()|[]{}^$#&-~".contains(character) {
-            pattern.push('\\');
-        }
-        pattern.push(character);
-    }
-    pattern
 }
 
 /// Makes `tree` equal to the repository. What is equal already keeps its time, so that it is not built
