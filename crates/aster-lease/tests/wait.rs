@@ -261,6 +261,26 @@ async fn a_failed_refresh_does_not_leave_the_queue() {
     );
 }
 
+/// Whoever is refused while another of its requests may still be carried out takes that one back: a
+/// grant that nobody waits for must not stand in the way of others.
+#[tokio::test(start_paused = true)]
+async fn a_refused_wait_takes_back_what_may_still_be_granted() {
+    for (asked, may_be_granted) in [
+        (vec![Turn::Denied(DenyReason::HeldOff)], false),
+        (vec![Turn::Silent, Turn::Denied(DenyReason::HeldOff)], true),
+        // The first one is given up for the third; the two others are answered.
+        (vec![Turn::Silent, Turn::RanOut, Turn::RanOut], true),
+        (vec![Turn::RanOut, Turn::RanOut, Turn::RanOut], false),
+    ] {
+        let turns = Turns::new(Turn::AtOnce);
+        turns.script(asked.clone());
+        denied(&turns, 30 * SECOND).await;
+        settle().await;
+        let is_taken_back = turns.network.count("cancel") > 0;
+        assert_eq!(is_taken_back, may_be_granted, "{asked:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_serializer_ends_the_wait_in_bounded_time() {
     for (turn, limit) in [

@@ -78,11 +78,14 @@ async fn a_dead_head_at_an_expiry_costs_about_one_claim_time() {
     let began = now();
     let mut dead = by_hand(&store, "dead", 2);
     assert!(poll(&mut dead).is_pending());
+    // So that no look of its own rounds falls on the expiry.
+    sleep(Duration::from_millis(1_100)).await;
     let next = waiter(&store, "b", 3);
     let (granted, _) = claimed(next.await.expect("no panic"));
     assert_eq!(&*granted.holder, "b");
     let late = began.elapsed() - TTL;
-    assert!(late >= CLAIM_TIME && late <= CLAIM_TIME * 3 / 2, "{late:?}");
+    let most = CLAIM_TIME * 5 / 4 + MOMENT;
+    assert!((CLAIM_TIME..=most).contains(&late), "{late:?}");
 }
 
 /// Many dead ones before a living one: each costs about a claim time.
