@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseHandle,
+    AcquireOutcome, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseEnded, LeaseHandle,
     LeaseOptions, LeaseSerializer, LeaseStatus, MemorySerializer, Registers, ReleaseOutcome,
     TransitionOutcome, revoke,
 };
@@ -425,6 +426,49 @@ async fn a_ttl_outside_the_serializers_bounds_is_refused_and_changes_nothing() {
     }
     assert_eq!(network.store.row_count(), 0);
     assert_eq!(principal("a").as_str(), "a");
+}
+
+/// The last lease to leave takes its serializer along at once, and not when it would have been renewed.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_serializer_whose_last_lease_has_left() {
+    let store = Arc::new(MemorySerializer::new());
+    for is_released in [true, false] {
+        let lease = granted(&store, "a").await;
+        // The renewal rests.
+        tokio::time::sleep(TTL / 100).await;
+        if is_released {
+            lease.release().await.unwrap();
+        }
+        drop(lease);
+        settle().await;
+        assert_eq!(Arc::strong_count(&store), 1, "released: {is_released}");
+    }
+}
+
+/// Whoever loses a lease reads why.
+#[test]
+fn every_reason_of_an_end_tells_a_person_something_of_its_own() {
+    let reasons = [
+        (EndedReason::Released, "released"),
+        (EndedReason::Dropped, "dropped"),
+        (EndedReason::Superseded, "superseded"),
+        (EndedReason::Revoked, "revoked"),
+        (EndedReason::Expired, "expired"),
+        (EndedReason::Unauthorized, "unauthorized"),
+        (EndedReason::Unreachable, "unreachable"),
+        (EndedReason::StoreRefused, "store_refused"),
+        (EndedReason::RuntimeStopped, "runtime_stopped"),
+    ];
+    let texts: BTreeSet<String> = reasons.map(|(reason, _)| reason.to_string()).into();
+    assert_eq!(texts.len(), reasons.len());
+    for (reason, name) in reasons {
+        assert_eq!(reason.name(), name);
+        let error = LeaseEnded { reason }.to_string();
+        assert!(
+            error.ends_with(&reason.to_string()) && reason.to_string().len() > 10,
+            "{error}"
+        );
+    }
 }
 
 /// A task of the test's own, on its own runtime.

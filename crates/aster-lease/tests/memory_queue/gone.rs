@@ -88,6 +88,36 @@ async fn a_dead_head_at_an_expiry_costs_about_one_claim_time() {
     assert!((CLAIM_TIME..=most).contains(&late), "{late:?}");
 }
 
+/// Whoever is first watches the expiry. When it goes away, the next one does so from then on.
+#[tokio::test(start_paused = true)]
+async fn the_watch_over_an_expiry_is_handed_on_by_whoever_leaves() {
+    for is_cancelled in [false, true] {
+        let store = MemorySerializer::new();
+        held(&store, "a", 1).await;
+        let began = now();
+        let waiting = waiters(&store, &["first", "next"]).await;
+        // So that no look of its own rounds falls on the expiry.
+        sleep(TTL - Duration::from_millis(700)).await;
+        if is_cancelled {
+            let op = LeaseOp::Cancel {
+                candidate: principal("first"),
+                grant_id: id(100),
+            };
+            store.transition(RESOURCE, op).await.expect("answered");
+        } else {
+            waiting[0].abort();
+        }
+        let next = waiting.into_iter().nth(1).expect("two of them");
+        let (granted, _) = claimed(next.await.expect("no panic"));
+        assert_eq!(&*granted.holder, "next");
+        let late = began.elapsed() - TTL;
+        assert!(
+            late <= MOMENT,
+            "cancelled: {is_cancelled}, late by {late:?}"
+        );
+    }
+}
+
 /// Many dead ones before a living one: each costs about a claim time.
 #[tokio::test(start_paused = true)]
 async fn dead_waiters_in_a_row_cost_a_claim_time_each() {
