@@ -79,6 +79,17 @@ async fn a_lost_reply_to_the_first_renewal_is_asked_again() {
     let lease = granted(&turns, TTL).await;
     assert_eq!(lease.epoch(), 1, "no second epoch was spent");
     assert_eq!(turns.network.count("renew"), 4);
+    assert_eq!(turns.asked().len(), 1, "it has its turn already");
+}
+
+/// A store that is closed meanwhile renews nothing, however often it is asked.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_closed_before_the_first_renewal_ends_the_wait() {
+    let turns = Turns::new(Turn::Waited(SECOND, 2 * SECOND));
+    turns.network.always(Fault::Closed);
+    let error = wait(&turns, "a", TTL).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stop, "{error}");
+    assert_eq!(turns.network.count("renew"), 1);
 }
 
 /// The turn came and went before the answer was here: the next one is waited for under a fresh id,
@@ -377,6 +388,29 @@ async fn who_was_stopped_beyond_its_wait_asks_once_how_it_ended() {
         assert!(virtual_since(&started, begun) < 20 * SECOND);
         assert_eq!(turns.waiting(), 0);
     }
+}
+
+/// The same for one that was stopped while it took up its turn: the turn has lapsed by then.
+#[tokio::test(start_paused = true)]
+async fn who_was_stopped_while_it_took_up_its_turn_asks_once_how_it_ended() {
+    let turns = Turns::new(Turn::Denied(DenyReason::HeldOff));
+    turns.script([Turn::Waited(SECOND, SECOND)]);
+    turns.network.script([Fault::RequestLost]);
+    let clock = SuspendedClock::new();
+    let waiting = LeaseHandle::builder(turns.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire_wait(5 * SECOND);
+    let stop = async {
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        clock.suspend(60 * SECOND);
+    };
+    let (outcome, ()) = tokio::join!(waiting, stop);
+    assert!(
+        matches!(outcome, Ok(AcquireOutcome::Denied(DenyReason::HeldOff, _))),
+        "{outcome:?}"
+    );
+    assert_eq!(turns.asked().len(), 2);
 }
 
 /// Dropping the future at every await point leaves no entry and no grant.
