@@ -338,6 +338,53 @@ async fn a_closed_store_ends_the_lease_at_once() {
     assert_eq!(lease.status(), LeaseStatus::Fenced);
 }
 
+/// What a definite denial of a renewal says about the lease.
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_the_end_follows_from_the_denial() {
+    for (denial, reason) in [
+        (DenyReason::Expired, EndedReason::Expired),
+        (DenyReason::NotHeld, EndedReason::Revoked),
+        (DenyReason::HeldOff, EndedReason::Revoked),
+        (DenyReason::NotHolder, EndedReason::Superseded),
+    ] {
+        let network = Faulty::new();
+        let lease = granted(&network, "a").await;
+        network.always(Fault::Deny(denial));
+        assert_eq!(lease.lost().await, reason, "{denial:?}");
+        assert_eq!(lease.status(), LeaseStatus::Fenced, "{denial:?}");
+    }
+}
+
+/// The lease counts from the sending of its acquire, and so does its first renewal.
+#[tokio::test(start_paused = true)]
+async fn a_slow_grant_is_renewed_no_later_than_a_quick_one() {
+    const LEASES: usize = 50;
+    let network = Faulty::new();
+    let late = Duration::from_secs(5);
+    network.script(vec![Fault::ReplyLate(late); LEASES]);
+    let acquiring = (0..LEASES).map(|number| {
+        let network = network.clone();
+        spawn(async move {
+            LeaseHandle::acquire(network, &format!("job/{number}"), "a", options()).await
+        })
+    });
+    let acquiring: Vec<_> = acquiring.collect();
+    tokio::time::sleep(late + Duration::from_millis(1)).await;
+    let mut leases = Vec::new();
+    for acquired in acquiring {
+        match acquired.await.unwrap().unwrap() {
+            AcquireOutcome::Granted(lease) => leases.push(lease),
+            denied => panic!("{denied:?}"),
+        }
+    }
+    tokio::time::sleep(options().renew_interval - late).await;
+    let usable = TTL - options().holder_margin;
+    for lease in &leases {
+        let left = lease.remaining().unwrap();
+        assert!(left > usable - options().renew_interval, "{left:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restarted_serializer_keeps_the_holder_and_its_epoch() {
     let store = Arc::new(MemorySerializer::new());

@@ -168,6 +168,33 @@ async fn a_queue_that_gives_up_early_is_joined_again() {
 }
 
 /// Denials that waiting cannot mend are answered at once.
+/// A queue that has given the caller all the time that it asked for is not asked again.
+#[tokio::test(start_paused = true)]
+async fn a_whole_wait_that_ran_out_early_is_believed() {
+    let turns = Turns::new(Turn::Denied(DenyReason::WaitRanOut));
+    assert_eq!(denied(&turns, SECOND).await, DenyReason::WaitRanOut);
+    assert_eq!(turns.asked().len(), 1);
+}
+
+/// A full queue may ask for patience, but not for more than the caller has.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_keeps_nobody_beyond_its_wait() {
+    let clock = SystemClock::new();
+    for (retry_after, asked) in [(3 * SECOND, 3..=8), (3_600 * SECOND, 1..=3)] {
+        let turns = Turns::new(Turn::Full(retry_after));
+        let started = clock.now();
+        let error = wait(&turns, "a", 10 * SECOND).await.unwrap_err();
+        let took = virtual_since(&clock, started);
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert!(took >= 10 * SECOND && took < 12 * SECOND, "{took:?}");
+        let times = turns.asked().len();
+        assert!(
+            asked.contains(&times),
+            "{times} in {took:?} of {retry_after:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_kept_out_does_not_wait() {
     for reason in [DenyReason::HeldOff, DenyReason::Unauthorized] {

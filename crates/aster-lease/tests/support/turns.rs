@@ -30,6 +30,8 @@ pub enum Turn {
     RanOut,
     /// A denial.
     Denied(DenyReason),
+    /// The queue is full; another time, after this.
+    Full(Duration),
     /// The queue was forgotten.
     Unavailable,
     /// The store was closed.
@@ -175,6 +177,7 @@ impl LeaseSerializer for Turns {
                 let snapshot = self.network.store.snapshot(resource).await?;
                 Ok(WaitOutcome::Denied(reason, snapshot))
             }
+            Turn::Full(retry_after) => Err(SerializerError::Overloaded { retry_after }),
             Turn::Unavailable => Err(SerializerError::Unavailable {
                 message: "restarted".to_owned(),
                 source: None,
