@@ -1,6 +1,6 @@
 //! The project's chores. `cargo xtask verify` only reads; `cargo xtask fix` rewrites; `cargo xtask
 //! bench` measures; `cargo xtask sim` simulates; `cargo xtask interleavings` orders threads; `cargo xtask
-//! fuzz` fuzzes; `cargo xtask proof` shows the promise on one page.
+//! fuzz` fuzzes; `cargo xtask mutants` changes the rules and looks who notices; `cargo xtask proof` shows the promise on one page.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -12,6 +12,7 @@ mod checks;
 mod fix;
 mod fuzz;
 mod interleavings;
+mod mutants;
 mod proof;
 mod repository;
 mod sim;
@@ -33,6 +34,8 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
        cargo xtask sim --seeds N [--start S]   simulate N seeds; --seed S repeats one, --trace shows it
        cargo xtask interleavings [--seconds N] [--seed S]   try orders of the engine's own steps; --list names
                                     the scenarios, --scenario NAME --replay PLAN repeats one order
+       cargo xtask mutants [--core|--engine] [FILE…] [--seconds N] [--seed S]   change the rules and the
+                                    engine a bit at a time, and demand that their tests notice
        cargo xtask proof [--minutes N] [--output FILE]   run everything that shows the promise, 30 minutes
                                     and builds, and write docs/proof.md, or FILE
        cargo xtask proof [--minutes N] PART…   run the named parts and print what they saw
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         }
         ("proof", arguments) => proof::run(&repository, arguments),
         ("fuzz", arguments) => fuzz::run(&repository, arguments),
+        ("mutants", arguments) => mutants::run(&repository, arguments),
         ("fix", []) => fix::run(&repository),
         ("bench", arguments) => bench::run(&repository, arguments),
         _ => {

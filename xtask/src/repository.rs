@@ -69,6 +69,11 @@ impl Repository {
         &self.root
     }
 
+    /// The files, relative to the root.
+    pub(crate) fn files(&self) -> &[String] {
+        &self.files
+    }
+
     /// Whether `path`, relative to the root, exists as a file or a directory.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.root.join(path).exists()

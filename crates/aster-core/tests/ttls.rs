@@ -20,6 +20,10 @@ fn a_ttl_is_a_whole_number_of_milliseconds_or_refused() {
     ] {
         let ttl = Ttl::new(given).unwrap();
         assert_eq!((ttl.as_millis(), ttl.duration()), (millis, given));
+        assert_eq!(
+            (Ttl::try_from(given), Duration::from(ttl)),
+            (Ok(ttl), given)
+        );
     }
     for given in [
         Duration::ZERO,

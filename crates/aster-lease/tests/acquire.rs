@@ -200,6 +200,52 @@ async fn dropping_acquire_at_any_await_leaves_nothing_behind() {
     );
 }
 
+/// Asked for, granted unheard, and dropped.
+async fn dropped_while_granted(network: &Arc<Faulty>, options: LeaseOptions) {
+    network.script([Fault::ReplyLost]);
+    let mut acquire = pin!(LeaseHandle::acquire(
+        network.clone(),
+        RESOURCE,
+        "a",
+        options
+    ));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(acquire.as_mut().poll(&mut context).is_pending());
+    let row = network.store.snapshot(RESOURCE).await.unwrap();
+    assert!(row.held, "a control: it was granted");
+}
+
+/// Giving a grant back is tried again where that can help, and only there.
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_given_back_over_a_network_that_is_busy_for_a_moment() {
+    let network = Faulty::new();
+    dropped_while_granted(&network, options()).await;
+    network.script([Fault::Busy, Fault::Busy]);
+    tokio::time::sleep(TTL / 5).await;
+    assert!(!network.store.snapshot(RESOURCE).await.unwrap().held);
+    assert_eq!(network.count("cancel"), 3);
+
+    let network = Faulty::new();
+    dropped_while_granted(&network, options()).await;
+    network.always(Fault::Closed);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(network.count("cancel"), 1, "nobody is there any more");
+}
+
+/// Nothing of a call that was given up outlives one ttl, also where nobody answers.
+#[tokio::test(start_paused = true)]
+async fn giving_a_grant_back_ends_within_its_ttl() {
+    let ttl = Duration::from_secs(2);
+    let network = Faulty::new();
+    dropped_while_granted(&network, LeaseOptions::with_ttl(ttl)).await;
+    network.always(Fault::RequestLost);
+    settle().await;
+    assert!(Arc::strong_count(&network) > 1, "a control: it is tried");
+    tokio::time::sleep(ttl * 2).await;
+    assert_eq!(Arc::strong_count(&network), 1);
+    assert!(network.count("cancel") > 1);
+}
+
 /// The cancel of an old wish never ends the lease of somebody who came later.
 #[tokio::test(start_paused = true)]
 async fn a_late_cancel_leaves_the_next_holder_alone() {

@@ -442,6 +442,30 @@ async fn a_release_gives_up_before_it_frees_the_row_under_running_work() {
     assert_eq!(noted(&log), ["work ran"]);
 }
 
+/// Work that ends while a release waits gives the rest of the work no more time than there was.
+#[tokio::test(start_paused = true)]
+async fn a_release_waits_no_longer_because_some_of_the_work_has_ended() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    let log = Log::default();
+    let work: [Blocking; 2] = [(); 2].map(|()| blocking(&lease, &log, At::Poll));
+    for work in &work {
+        work.at_step.recv().unwrap();
+    }
+    let [ends, stays] = work;
+    let clock = SystemClock::new();
+    let before = clock.now();
+    let release = spawn(lease.release());
+    tokio::time::sleep(4 * SECOND).await;
+    ends.go_on.send(()).unwrap();
+    assert!(ends.thread.join().unwrap().unwrap().is_err());
+    let error = release.await.unwrap().unwrap_err();
+    assert!(virtual_since(&clock, before) <= 10 * SECOND, "{error}");
+    assert!(matches!(error, LeaseError::StillWorking { guards: 1 }));
+    stays.go_on.send(()).unwrap();
+    assert!(stays.thread.join().unwrap().unwrap().is_err());
+}
+
 /// A thousand leases with guards are given up at once, on several threads, while their runtime shuts
 /// down under them: nothing hangs, nothing panics, every guard has ended.
 #[test]

@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseHandle,
+    AcquireOutcome, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseEnded, LeaseHandle,
     LeaseOptions, LeaseSerializer, LeaseStatus, MemorySerializer, Registers, ReleaseOutcome,
     TransitionOutcome, revoke,
 };
@@ -337,6 +338,53 @@ async fn a_closed_store_ends_the_lease_at_once() {
     assert_eq!(lease.status(), LeaseStatus::Fenced);
 }
 
+/// What a definite denial of a renewal says about the lease.
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_the_end_follows_from_the_denial() {
+    for (denial, reason) in [
+        (DenyReason::Expired, EndedReason::Expired),
+        (DenyReason::NotHeld, EndedReason::Revoked),
+        (DenyReason::HeldOff, EndedReason::Revoked),
+        (DenyReason::NotHolder, EndedReason::Superseded),
+    ] {
+        let network = Faulty::new();
+        let lease = granted(&network, "a").await;
+        network.always(Fault::Deny(denial));
+        assert_eq!(lease.lost().await, reason, "{denial:?}");
+        assert_eq!(lease.status(), LeaseStatus::Fenced, "{denial:?}");
+    }
+}
+
+/// The lease counts from the sending of its acquire, and so does its first renewal.
+#[tokio::test(start_paused = true)]
+async fn a_slow_grant_is_renewed_no_later_than_a_quick_one() {
+    const LEASES: usize = 50;
+    let network = Faulty::new();
+    let late = Duration::from_secs(5);
+    network.script(vec![Fault::ReplyLate(late); LEASES]);
+    let acquiring = (0..LEASES).map(|number| {
+        let network = network.clone();
+        spawn(async move {
+            LeaseHandle::acquire(network, &format!("job/{number}"), "a", options()).await
+        })
+    });
+    let acquiring: Vec<_> = acquiring.collect();
+    tokio::time::sleep(late + Duration::from_millis(1)).await;
+    let mut leases = Vec::new();
+    for acquired in acquiring {
+        match acquired.await.unwrap().unwrap() {
+            AcquireOutcome::Granted(lease) => leases.push(lease),
+            denied => panic!("{denied:?}"),
+        }
+    }
+    tokio::time::sleep(options().renew_interval - late).await;
+    let usable = TTL - options().holder_margin;
+    for lease in &leases {
+        let left = lease.remaining().unwrap();
+        assert!(left > usable - options().renew_interval, "{left:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restarted_serializer_keeps_the_holder_and_its_epoch() {
     let store = Arc::new(MemorySerializer::new());
@@ -425,6 +473,49 @@ async fn a_ttl_outside_the_serializers_bounds_is_refused_and_changes_nothing() {
     }
     assert_eq!(network.store.row_count(), 0);
     assert_eq!(principal("a").as_str(), "a");
+}
+
+/// The last lease to leave takes its serializer along at once, and not when it would have been renewed.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_serializer_whose_last_lease_has_left() {
+    let store = Arc::new(MemorySerializer::new());
+    for is_released in [true, false] {
+        let lease = granted(&store, "a").await;
+        // The renewal rests.
+        tokio::time::sleep(TTL / 100).await;
+        if is_released {
+            lease.release().await.unwrap();
+        }
+        drop(lease);
+        settle().await;
+        assert_eq!(Arc::strong_count(&store), 1, "released: {is_released}");
+    }
+}
+
+/// Whoever loses a lease reads why.
+#[test]
+fn every_reason_of_an_end_tells_a_person_something_of_its_own() {
+    let reasons = [
+        (EndedReason::Released, "released"),
+        (EndedReason::Dropped, "dropped"),
+        (EndedReason::Superseded, "superseded"),
+        (EndedReason::Revoked, "revoked"),
+        (EndedReason::Expired, "expired"),
+        (EndedReason::Unauthorized, "unauthorized"),
+        (EndedReason::Unreachable, "unreachable"),
+        (EndedReason::StoreRefused, "store_refused"),
+        (EndedReason::RuntimeStopped, "runtime_stopped"),
+    ];
+    let texts: BTreeSet<String> = reasons.map(|(reason, _)| reason.to_string()).into();
+    assert_eq!(texts.len(), reasons.len());
+    for (reason, name) in reasons {
+        assert_eq!(reason.name(), name);
+        let error = LeaseEnded { reason }.to_string();
+        assert!(
+            error.ends_with(&reason.to_string()) && reason.to_string().len() > 10,
+            "{error}"
+        );
+    }
 }
 
 /// A task of the test's own, on its own runtime.

@@ -123,3 +123,38 @@ async fn a_row_stays_until_the_last_of_its_hold_offs_is_over() {
     assert_eq!(store.row_count(), 0, "nothing keeps it any more");
     assert!(granted(&store, "catalog").await > 4, "behind the floor");
 }
+
+/// A name that is used over and over is forgotten as well once nobody uses it any more.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_was_owned_again_meanwhile_is_dropped_later() {
+    let store = MemorySerializer::with_options(MemoryOptions {
+        idle_retention: SHORT,
+        ..MemoryOptions::default()
+    })
+    .unwrap();
+    make_changes(&store).await;
+    let rows = store.row_count();
+    tokio::time::sleep(SHORT / 2).await;
+    for index in 0..2_000 {
+        let name = format!("job/{index}");
+        let outcome = acquire(&store, &name, 2).await;
+        let TransitionOutcome::Granted(fence) = outcome else {
+            panic!("{name}: {outcome:?}")
+        };
+        let (holder, epoch) = (fence.holder, fence.epoch);
+        let release = LeaseOp::Release { holder, epoch };
+        store.transition(&name, release).await.unwrap();
+    }
+    assert_eq!(store.row_count(), rows, "none is old enough");
+    tokio::time::sleep(SHORT).await;
+    for round in 0..3 {
+        for index in 0..2_000 {
+            let name = format!("later/{round}/{index}");
+            let epoch = granted(&store, &name).await;
+            let holder = principal("worker-a");
+            let release = LeaseOp::Release { holder, epoch };
+            store.transition(&name, release).await.unwrap();
+        }
+    }
+    assert_eq!(store.row_count(), 6_000, "only the later ones");
+}

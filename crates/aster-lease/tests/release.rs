@@ -246,6 +246,34 @@ async fn a_release_that_is_not_authorized_says_so() {
     );
 }
 
+/// Roles may be reloading: a release is refused for good only when that does not pass.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_authorized_for_a_moment_goes_through() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.script([Fault::Deny(DenyReason::Unauthorized)]);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+/// What cannot get better is said at once, and the same call again goes through when it has.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_will_not_change_is_not_asked_for_again() {
+    for fault in [
+        Fault::Closed,
+        Fault::Storage,
+        Fault::Deny(DenyReason::NotHolder),
+    ] {
+        let network = Faulty::new();
+        let lease = granted(&network, "a").await;
+        network.always(fault.clone());
+        let error = lease.release().await.unwrap_err();
+        assert_ne!(error.kind(), ErrorKind::Retry, "{fault:?}");
+        assert_eq!(network.count("release"), 1, "{fault:?}");
+        network.always(Fault::None);
+        assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    }
+}
+
 /// Drop stops renewing and does not release.
 #[tokio::test(start_paused = true)]
 async fn drop_lets_the_lease_run_out() {

@@ -79,6 +79,17 @@ async fn a_lost_reply_to_the_first_renewal_is_asked_again() {
     let lease = granted(&turns, TTL).await;
     assert_eq!(lease.epoch(), 1, "no second epoch was spent");
     assert_eq!(turns.network.count("renew"), 4);
+    assert_eq!(turns.asked().len(), 1, "it has its turn already");
+}
+
+/// A store that is closed meanwhile renews nothing, however often it is asked.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_closed_before_the_first_renewal_ends_the_wait() {
+    let turns = Turns::new(Turn::Waited(SECOND, 2 * SECOND));
+    turns.network.always(Fault::Closed);
+    let error = wait(&turns, "a", TTL).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stop, "{error}");
+    assert_eq!(turns.network.count("renew"), 1);
 }
 
 /// The turn came and went before the answer was here: the next one is waited for under a fresh id,
@@ -157,6 +168,33 @@ async fn a_queue_that_gives_up_early_is_joined_again() {
 }
 
 /// Denials that waiting cannot mend are answered at once.
+/// A queue that has given the caller all the time that it asked for is not asked again.
+#[tokio::test(start_paused = true)]
+async fn a_whole_wait_that_ran_out_early_is_believed() {
+    let turns = Turns::new(Turn::Denied(DenyReason::WaitRanOut));
+    assert_eq!(denied(&turns, SECOND).await, DenyReason::WaitRanOut);
+    assert_eq!(turns.asked().len(), 1);
+}
+
+/// A full queue may ask for patience, but not for more than the caller has.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_keeps_nobody_beyond_its_wait() {
+    let clock = SystemClock::new();
+    for (retry_after, asked) in [(3 * SECOND, 3..=8), (3_600 * SECOND, 1..=3)] {
+        let turns = Turns::new(Turn::Full(retry_after));
+        let started = clock.now();
+        let error = wait(&turns, "a", 10 * SECOND).await.unwrap_err();
+        let took = virtual_since(&clock, started);
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert!(took >= 10 * SECOND && took < 12 * SECOND, "{took:?}");
+        let times = turns.asked().len();
+        assert!(
+            asked.contains(&times),
+            "{times} in {took:?} of {retry_after:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_kept_out_does_not_wait() {
     for reason in [DenyReason::HeldOff, DenyReason::Unauthorized] {
@@ -261,6 +299,26 @@ async fn a_failed_refresh_does_not_leave_the_queue() {
     );
 }
 
+/// Whoever is refused while another of its requests may still be carried out takes that one back: a
+/// grant that nobody waits for must not stand in the way of others.
+#[tokio::test(start_paused = true)]
+async fn a_refused_wait_takes_back_what_may_still_be_granted() {
+    for (asked, may_be_granted) in [
+        (vec![Turn::Denied(DenyReason::HeldOff)], false),
+        (vec![Turn::Silent, Turn::Denied(DenyReason::HeldOff)], true),
+        // The first one is given up for the third; the two others are answered.
+        (vec![Turn::Silent, Turn::RanOut, Turn::RanOut], true),
+        (vec![Turn::RanOut, Turn::RanOut, Turn::RanOut], false),
+    ] {
+        let turns = Turns::new(Turn::AtOnce);
+        turns.script(asked.clone());
+        denied(&turns, 30 * SECOND).await;
+        settle().await;
+        let is_taken_back = turns.network.count("cancel") > 0;
+        assert_eq!(is_taken_back, may_be_granted, "{asked:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_serializer_ends_the_wait_in_bounded_time() {
     for (turn, limit) in [
@@ -357,6 +415,29 @@ async fn who_was_stopped_beyond_its_wait_asks_once_how_it_ended() {
         assert!(virtual_since(&started, begun) < 20 * SECOND);
         assert_eq!(turns.waiting(), 0);
     }
+}
+
+/// The same for one that was stopped while it took up its turn: the turn has lapsed by then.
+#[tokio::test(start_paused = true)]
+async fn who_was_stopped_while_it_took_up_its_turn_asks_once_how_it_ended() {
+    let turns = Turns::new(Turn::Denied(DenyReason::HeldOff));
+    turns.script([Turn::Waited(SECOND, SECOND)]);
+    turns.network.script([Fault::RequestLost]);
+    let clock = SuspendedClock::new();
+    let waiting = LeaseHandle::builder(turns.clone(), RESOURCE, "a")
+        .options(options())
+        .clock(clock.clone())
+        .acquire_wait(5 * SECOND);
+    let stop = async {
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        clock.suspend(60 * SECOND);
+    };
+    let (outcome, ()) = tokio::join!(waiting, stop);
+    assert!(
+        matches!(outcome, Ok(AcquireOutcome::Denied(DenyReason::HeldOff, _))),
+        "{outcome:?}"
+    );
+    assert_eq!(turns.asked().len(), 2);
 }
 
 /// Dropping the future at every await point leaves no entry and no grant.

@@ -192,3 +192,97 @@ fn since_of(since: &[(u64, Duration)], hold_off: &HoldOff) -> Option<Duration> {
 fn time_left(term: Duration, since: Duration, now: Duration) -> Duration {
     term.saturating_sub(now.saturating_sub(since))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waiting::WaitRequest;
+    use aster_core::{GrantId, HoldOffs, Principal, Tenure, Ttl, WriteId};
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn row() -> RowState {
+        RowState {
+            epoch: 1,
+            revision: 1,
+            grant_id: GrantId::from_bytes([1; 16]),
+            held: Some(Tenure {
+                holder: Principal::new("a").unwrap(),
+                ttl: Ttl::new(NOW).unwrap(),
+            }),
+            hold_offs: HoldOffs::default(),
+        }
+    }
+
+    fn request() -> WaitRequest {
+        WaitRequest {
+            candidate: Principal::new("b").unwrap(),
+            ttl: Ttl::new(NOW).unwrap(),
+            grant_id: GrantId::from_bytes([2; 16]),
+            wait: NOW,
+        }
+    }
+
+    /// Whatever a row has that few rows have is kept, and its memory goes with it: a row that had a
+    /// waiter once must not cost more for ever.
+    #[test]
+    fn what_few_rows_have_is_kept_for_as_long_as_the_row_has_it() {
+        let seat = Arc::new(Seat::default());
+        type Give = fn(&mut Rare, &Arc<Seat>);
+        type Take = fn(&mut Rare);
+        let each: [(&str, Give, Take); 5] = [
+            (
+                "a register",
+                |rare, _| {
+                    rare.register = Some(Register {
+                        value: Vec::new(),
+                        state: RegisterState {
+                            value_revision: 1,
+                            write_id: WriteId::from_bytes([1; 16]),
+                        },
+                        epoch: 1,
+                    });
+                },
+                |rare| rare.register = None,
+            ),
+            (
+                "a claim",
+                |rare, _| {
+                    rare.claim = Some(Claim {
+                        epoch: 1,
+                        time: None,
+                    })
+                },
+                |rare| rare.claim = None,
+            ),
+            (
+                "a waiter",
+                |rare, seat| {
+                    rare.queue.enter(&request(), seat, NOW, 1);
+                },
+                |rare| {
+                    rare.queue.pop_first();
+                },
+            ),
+            (
+                "a hold-off",
+                |rare, _| rare.hold_offs_since = Box::new([(1, NOW)]),
+                |rare| rare.hold_offs_since = Box::default(),
+            ),
+            (
+                "a waiter at the gate",
+                |rare, seat| rare.gate_waiters.push(seat.clone()),
+                |rare| rare.gate_waiters.clear(),
+            ),
+        ];
+        for (what, give, take) in each {
+            let mut slot = Slot::new(ResourceName::new("catalog").unwrap(), row(), NOW);
+            give(slot.rare_mut(), &seat);
+            slot.tidy();
+            assert!(slot.rare.is_some(), "{what}");
+            take(slot.rare_mut());
+            slot.tidy();
+            assert!(slot.rare.is_none(), "{what}");
+        }
+    }
+}

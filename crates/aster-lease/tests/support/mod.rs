@@ -44,6 +44,8 @@ pub enum Fault {
     Storage,
     /// The store was closed.
     Closed,
+    /// The store has no such operation.
+    Unsupported,
     /// A denial that did not come from the rules.
     Deny(DenyReason),
 }
@@ -152,6 +154,9 @@ impl LeaseSerializer for Faulty {
                 source: None,
             }),
             Fault::Closed => Err(SerializerError::Closed),
+            Fault::Unsupported => Err(SerializerError::Unsupported {
+                operation: "transition",
+            }),
             Fault::Deny(reason) => {
                 let name = ResourceName::new(resource)?;
                 Ok(TransitionOutcome::Denied(

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aster_lease::{
-    DenyReason, LeaseOp, LeaseSerializer, LeaseSnapshot, SerializerError, TransitionOutcome,
-    WaitOutcome, WaitRequest,
+    DenyReason, LeaseOp, LeaseSerializer, LeaseSnapshot, MemorySerializer, SerializerError,
+    TransitionOutcome, WaitOutcome, WaitRequest,
 };
 use async_trait::async_trait;
 
@@ -30,6 +30,8 @@ pub enum Turn {
     RanOut,
     /// A denial.
     Denied(DenyReason),
+    /// The queue is full; another time, after this.
+    Full(Duration),
     /// The queue was forgotten.
     Unavailable,
     /// The store was closed.
@@ -54,8 +56,17 @@ impl Turns {
     }
 
     pub fn with_yields(always: Turn, yields: usize) -> Arc<Self> {
+        Self::through(Faulty::with_yields(yields), always, yields)
+    }
+
+    /// Another way to the same rows.
+    pub fn over(store: MemorySerializer, always: Turn) -> Arc<Self> {
+        Self::through(Faulty::over(store), always, 0)
+    }
+
+    fn through(network: Arc<Faulty>, always: Turn, yields: usize) -> Arc<Self> {
         Arc::new(Self {
-            network: Faulty::with_yields(yields),
+            network,
             script: Mutex::default(),
             always: Mutex::new(always),
             asked: Mutex::default(),
@@ -166,6 +177,7 @@ impl LeaseSerializer for Turns {
                 let snapshot = self.network.store.snapshot(resource).await?;
                 Ok(WaitOutcome::Denied(reason, snapshot))
             }
+            Turn::Full(retry_after) => Err(SerializerError::Overloaded { retry_after }),
             Turn::Unavailable => Err(SerializerError::Unavailable {
                 message: "restarted".to_owned(),
                 source: None,

@@ -50,3 +50,28 @@ pub(super) fn remove(key: Key, schedule: &Schedule) {
         schedules.remove(&key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::schedule::Source;
+    use crate::memory::MemorySerializer;
+
+    /// A process that opens a store for each of a million jobs keeps nothing of them.
+    #[test]
+    fn a_schedule_that_is_gone_leaves_no_entry() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let store = Arc::new(MemorySerializer::new());
+        let shared = || Schedule::shared(Source::new(store.clone()), None, runtime.handle());
+        let is_known = |key| SCHEDULES.lock().unwrap().contains_key(&key);
+        let (schedule, same) = (shared(), shared());
+        let key = schedule.key;
+        assert!(Arc::ptr_eq(&schedule, &same));
+        drop(same);
+        assert!(is_known(key), "somebody still has it");
+        drop(schedule);
+        assert!(!is_known(key));
+    }
+}
