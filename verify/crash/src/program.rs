@@ -20,8 +20,8 @@ const USAGE: &str = "\
 usage: aster-crash [--seconds N] [--evidence FILE] [--start S]   go on for N seconds (60), with seeds from S
        aster-crash --seed S [--cut N]                            one seed; with --cut one place, in every way
 
-Threads and processes of a life meet by chance: a seed repeats what is asked and where it is cut, and nearly
-always the rest.
+A seed repeats what is asked, what fails and which cuts are picked. Threads and processes of a life meet by chance,
+so its steps can shift a little from run to run: run a seed several times.
 ";
 const SECONDS: u64 = 60;
 /// How many cuts one life is good for.
