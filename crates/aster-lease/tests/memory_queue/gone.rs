@@ -290,11 +290,14 @@ async fn a_restart_forgets_the_queue_and_grants_nobody_twice() {
     let store = MemorySerializer::new();
     let fence = held(&store, "a", 1).await;
     let waiting = waiters(&store, &["b", "c"]).await;
+    let restarted = now();
     store.restart();
     for waiter in waiting {
         let error = waiter.await.expect("no panic").expect_err("forgotten");
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
     }
+    // At once, and not when they would have looked again: whoever asks first is first.
+    assert!(now() - restarted < MOMENT);
     assert_eq!(queue_of(&store).await, [""; 0]);
     // They rejoin under the same grant ids, in the order in which they come.
     let c = waiter(&store, "c", 101);
