@@ -1,7 +1,7 @@
 //! Copies the engine's sources and exchanges what they lock, wait and sleep with.
 //!
 //! The product's sources know nothing of this: no feature, no `cfg`, no module of theirs is here for it.
-//! A build script of `lease/` and of `planted/` calls [`write`], which copies every file of
+//! A build script of `lease/` and of `planted/` calls [`write()`], which copies every file of
 //! `crates/aster-lease/src` and changes these words:
 //!
 //! | in the product | in the copy |
