@@ -203,7 +203,7 @@ pub const CONTROLS: &[Control] = &[
     },
     Control {
         bug: "acquire-not-undone",
-        planted: "the same for a turn that was waited for",
+        planted: "nobody gives back a turn that was granted to a wait that was dropped",
         scenario: "engines-take-turns",
     },
     Control {
@@ -218,7 +218,7 @@ pub const CONTROLS: &[Control] = &[
     },
     Control {
         bug: "answer-for-whoever-sits-there",
-        planted: "the same for the answers to a batch",
+        planted: "the answers to a batch are applied to whoever has the places by now",
         scenario: "place-taken-while-a-batch-is-in-flight",
     },
     Control {

@@ -1,7 +1,7 @@
 //! Copies the engine's sources and exchanges what they lock, wait and sleep with.
 //!
 //! The product's sources know nothing of this: no feature, no `cfg`, no module of theirs is here for it.
-//! A build script of `lease/` and of `planted/` calls [`write`], which copies every file of
+//! A build script of `lease/` and of `planted/` calls [`build`], which copies every file of
 //! `crates/aster-lease/src` and changes these words:
 //!
 //! | in the product | in the copy |
@@ -65,11 +65,14 @@ pub enum ExchangeError {
     #[error("the build script's environment: {0}")]
     Environment(#[from] env::VarError),
     /// The sources have changed, and what is exchanged has to follow them.
-    #[error("{file}: {what}: found {found} times instead of once: {words}")]
+    #[error(
+        "{file} has changed: what `{what}` in verify/interleavings/exchange/src exchanges is there {found} \
+         times instead of once:\n{words}"
+    )]
     Words {
         /// The file, below the engine's sources.
         file: String,
-        /// What was to be exchanged.
+        /// What was to be exchanged: the name of a plant, for example.
         what: &'static str,
         /// How often it is there.
         found: usize,
@@ -86,19 +89,25 @@ pub enum ExchangeError {
     },
 }
 
-/// Called by a build script: writes the copy with `plants` into its output directory.
-///
-/// # Errors
-///
-/// [`ExchangeError`], also when the sources have changed so that a word is not found.
-pub fn write(plants: &[Plant]) -> Result<(), ExchangeError> {
+/// All that a build script does: writes the copy with `plants` into its output directory. If it cannot,
+/// the build fails and says why.
+pub fn build(plants: &[Plant]) {
+    if let Err(error) = write(plants) {
+        for line in error.to_string().lines() {
+            println!("cargo::error={line}");
+        }
+    }
+}
+
+fn write(plants: &[Plant]) -> Result<(), ExchangeError> {
     let sources = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join(SOURCES);
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    // All files below it, also when one is added.
+    println!("cargo::rerun-if-changed={}", sources.display());
     let mut files = Vec::new();
     collect(&sources, Path::new(""), &mut files)?;
     for file in files {
         let from = sources.join(&file);
-        println!("cargo::rerun-if-changed={}", from.display());
         let text = fs::read_to_string(&from).map_err(|source| ExchangeError::File {
             path: from.clone(),
             source,
@@ -123,8 +132,6 @@ fn collect(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), Ex
         path: directory.clone(),
         source,
     };
-    // Also when a file is added.
-    println!("cargo::rerun-if-changed={}", directory.display());
     for entry in fs::read_dir(&directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let path = below.join(entry.file_name());
@@ -157,7 +164,7 @@ fn exchanged(file: &str, text: &str) -> Result<String, ExchangeError> {
         .replace("thread_local!", "stand_in::thread_local!");
     text = with_path(&text, "tokio::", "stand_in::tokio::");
     for (_, product, small) in SIZES.iter().filter(|(at, ..)| *at == file) {
-        text = once(file, "a constant", &text, product, small)?;
+        text = once(file, "SIZES", &text, product, small)?;
     }
     while let Some(start) = text.find(": LazyLock<") {
         text = lazy(file, &text, start)?;

@@ -170,9 +170,9 @@ pub const PLANTS: &[Plant] = &[
     Plant {
         name: "floor-forgotten",
         file: "memory/rows.rs",
-        product: "        self.floor = self.floor.max(slot.row.epoch);",
+        product: "        self.floor = floor_behind(self.floor, slot.row.epoch);",
         bug: "        if !stand_in::bugs::planted(\"floor-forgotten\") {
-            self.floor = self.floor.max(slot.row.epoch);
+            self.floor = floor_behind(self.floor, slot.row.epoch);
         }",
     },
     Plant {
