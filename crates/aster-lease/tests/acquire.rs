@@ -201,6 +201,7 @@ async fn dropping_acquire_at_any_await_leaves_nothing_behind() {
 }
 
 /// Asked for, granted unheard, and dropped.
+#[allow(clippy::unwrap_used, reason = "test code outside a #[test] function")]
 async fn dropped_while_granted(network: &Arc<Faulty>, options: LeaseOptions) {
     network.script([Fault::ReplyLost]);
     let mut acquire = pin!(LeaseHandle::acquire(

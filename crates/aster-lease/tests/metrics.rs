@@ -308,6 +308,25 @@ async fn who_waits_who_is_handed_over_to_and_who_does_not_claim_is_counted() {
     assert_eq!(counted.value("aster_wait_seconds_count"), 3.0);
 }
 
+/// Real time, because that is what an operator waits for.
+#[tokio::test]
+async fn how_long_answers_took_is_measured() {
+    let counted = Counted::new();
+    counted.grant("a", 1).await;
+    let wait = Duration::from_millis(20);
+    let waited = counted.store.acquire_wait(
+        RESOURCE,
+        WaitRequest {
+            wait,
+            ..wish("b", 2)
+        },
+    );
+    assert!(matches!(waited.await, Ok(WaitOutcome::Denied(..))));
+    assert!(counted.value("aster_wait_seconds_sum") >= wait.as_secs_f64());
+    let took = "aster_transition_seconds_sum{op=\"acquire\"}";
+    assert!(counted.value(took) > 0.0, "{}", counted.text());
+}
+
 #[tokio::test(start_paused = true)]
 async fn leases_are_counted_while_they_are_held_and_by_why_they_ended() {
     let counted = Counted::new();

@@ -374,26 +374,6 @@ async fn released_and_dropped_leases_leave_at_once() {
     assert_eq!(Arc::strong_count(&store), 1, "and the schedule is gone");
 }
 
-/// The last lease leaves while its renewal is on its way and will never come back.
-#[tokio::test(start_paused = true)]
-async fn a_hung_renewal_is_dropped_with_its_lease() {
-    let network = Batching::new(BATCH_MAX);
-    let stays = acquire(&network, "stays", LeaseOptions::with_ttl(TTL * 1_000)).await;
-    let leases = hold(&network, 100).await;
-    let gate = network.close_gate();
-    let mut sent = 0;
-    while sent < leases.len() {
-        sleep(Duration::from_millis(10)).await;
-        sent += renewals(&network.take_calls());
-    }
-    // Each call that is held up keeps the gate.
-    assert!(Arc::strong_count(&gate) > 2, "a control");
-    drop(leases);
-    settle().await;
-    assert_eq!(Arc::strong_count(&gate), 2, "ours and the network's");
-    assert!(stays.fence().is_some());
-}
-
 /// Leases come and go on several threads, so that the schedule starts and ends all the time: whoever
 /// joins is renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

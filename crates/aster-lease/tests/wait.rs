@@ -180,18 +180,20 @@ async fn a_whole_wait_that_ran_out_early_is_believed() {
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_keeps_nobody_beyond_its_wait() {
     let clock = SystemClock::new();
-    for (retry_after, asked) in [(3 * SECOND, 3..=8), (3_600 * SECOND, 1..=3)] {
-        let turns = Turns::new(Turn::Full(retry_after));
+    for (first, then, asked) in [
+        (3 * SECOND, 3 * SECOND, 3..=8),
+        (6 * SECOND, 3_600 * SECOND, 2..=3),
+        (3_600 * SECOND, 3_600 * SECOND, 1..=2),
+    ] {
+        let turns = Turns::new(Turn::Full(then));
+        turns.script([Turn::Full(first)]);
         let started = clock.now();
         let error = wait(&turns, "a", 10 * SECOND).await.unwrap_err();
         let took = virtual_since(&clock, started);
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
         assert!(took >= 10 * SECOND && took < 12 * SECOND, "{took:?}");
         let times = turns.asked().len();
-        assert!(
-            asked.contains(&times),
-            "{times} in {took:?} of {retry_after:?}"
-        );
+        assert!(asked.contains(&times), "{times} in {took:?} for {first:?}");
     }
 }
 

@@ -101,3 +101,141 @@ pub(super) fn chance(state: &mut u64) -> f64 {
     let top = u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0);
     f64::from(top) / (f64::from(u32::MAX) + 1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANCES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.999_999];
+
+    /// From the shortest to the longest that a holder may choose.
+    fn intervals() -> impl Iterator<Item = Duration> {
+        let millis = [10, 33, 100, 1_000, 3_333, 10_000, 600_000, 28_800_000];
+        millis.into_iter().map(Duration::from_millis)
+    }
+
+    fn quantum(interval: Duration) -> At {
+        1 << quantum_bits(interval)
+    }
+
+    /// No renewal later than its interval, none so early that it loads the serializer for nothing, and
+    /// those of about one time at the same time.
+    #[test]
+    fn a_renewal_is_due_within_its_interval_and_near_its_end_unless_it_is_crowded() {
+        for interval in intervals() {
+            for (crowded, earliest) in [(false, 0.9), (true, 0.1)] {
+                for chance in CHANCES {
+                    let anchor = 123_456_789_012;
+                    let due = renew_at(anchor, interval, chance, crowded);
+                    assert_eq!(due % quantum(interval), 0);
+                    assert!(due <= anchor + nanos(interval), "{interval:?}");
+                    let least = anchor + nanos(interval.mul_f64(earliest));
+                    assert!(due + quantum(interval) > least, "{interval:?} {chance}");
+                }
+                let (first, last) = (
+                    renew_at(0, interval, 0.999_999, crowded),
+                    renew_at(0, interval, 0.0, crowded),
+                );
+                let spread = nanos(interval.mul_f64(1.0 - earliest));
+                assert!(
+                    last - first + 2 * quantum(interval) > spread,
+                    "it is spread"
+                );
+            }
+        }
+        assert_eq!(
+            renew_at(At::MAX, Duration::from_secs(1), 0.5, false) >> 27,
+            At::MAX >> 27
+        );
+    }
+
+    /// A quantum is a small part of the interval, and neither finer than a timer nor too coarse.
+    #[test]
+    fn leases_of_about_one_length_travel_together() {
+        let mut before = 0;
+        for interval in intervals() {
+            let quantum = Duration::from_nanos(quantum(interval));
+            let (least, most) = (Duration::from_millis(1), Duration::from_millis(135));
+            assert!(quantum >= least && quantum <= most);
+            if quantum > Duration::from_millis(2) {
+                assert!(quantum <= interval / QUANTUM_PARTS);
+                assert!(quantum * 2 > interval / QUANTUM_PARTS || quantum * 2 > most);
+            }
+            let lane = lane_of(interval);
+            assert!(
+                lane >= before && lane < LANES,
+                "the shorter ones come first"
+            );
+            before = lane;
+        }
+        assert_eq!(lane_of(Duration::from_millis(10)), 0);
+        assert_eq!(lane_of(Duration::from_secs(28_800)), LANES - 1);
+        assert_eq!(
+            lane_of(Duration::from_millis(3_000)),
+            lane_of(Duration::from_millis(3_300))
+        );
+    }
+
+    /// A lost reply leaves time to ask again.
+    #[test]
+    fn an_attempt_takes_half_of_the_interval() {
+        let ms = Duration::from_millis;
+        for (interval, most) in [(1_000, 500), (30, 15), (10, 5), (4, 5)] {
+            assert_eq!(attempt_max(ms(interval)), ms(most));
+        }
+    }
+
+    /// Retries come soon, then less and less often, and at least every second.
+    #[test]
+    fn pauses_double_up_to_a_bound_and_half_of_them_is_left_to_chance() {
+        for interval in intervals() {
+            let pause = |failures| retry_pause(interval, failures, 0.0);
+            let most = attempt_max(interval).min(LOOK_AGAIN);
+            let first = (attempt_max(interval) / PAUSE_PARTS).max(PAUSE_MIN);
+            assert_eq!(pause(0), first.min(most));
+            for failures in 0..40 {
+                assert_eq!(pause(failures + 1), (pause(failures) * 2).min(most));
+                let shortest = retry_pause(interval, failures, 0.999_999);
+                assert!(shortest < pause(failures).mul_f64(0.501));
+                assert!(shortest >= pause(failures).mul_f64(0.499));
+            }
+            assert_eq!(pause(u32::MAX), most);
+        }
+    }
+
+    #[test]
+    fn a_retry_waits_for_its_pause_and_then_for_others_of_its_time() {
+        for interval in intervals() {
+            for at in [0, 1, 999_999_937, 86_400_000_000_000] {
+                for pause in [Duration::ZERO, PAUSE_MIN, Duration::from_millis(700)] {
+                    let again = retry_at(at, pause, interval);
+                    assert_eq!(again % quantum(interval), 0);
+                    let due = at + nanos(pause);
+                    assert!(again >= due && again < due + quantum(interval));
+                }
+            }
+        }
+    }
+
+    /// What is spread by it is spread evenly, also from seeds that are near each other.
+    #[test]
+    fn chances_are_spread_evenly_from_every_seed() {
+        for seed in [0, 1, 2, GOLDEN, u64::MAX] {
+            let mut state = seed;
+            let mut counts = [0_u32; 10];
+            for _ in 0..10_000 {
+                let number = chance(&mut state);
+                assert!((0.0..1.0).contains(&number));
+                counts[(number * 10.0) as usize] += 1;
+            }
+            assert!(
+                counts.iter().all(|count| (800..1_200).contains(count)),
+                "{counts:?}"
+            );
+        }
+        let first: Vec<f64> = (0..10).map(|mut seed| chance(&mut seed)).collect();
+        assert!(
+            first.iter().any(|number| *number < 0.5) && first.iter().any(|number| *number > 0.5)
+        );
+    }
+}
