@@ -144,7 +144,7 @@ impl Place {
         let triple = host_triple()?;
         // Named, so that build scripts and macros are left without coverage: they could not be linked.
         let status = Command::new("cargo")
-            .args(["build", "--quiet", "--locked", "--release", "--bin", target])
+            .args(["build", "--quiet", "--release", "--bin", target])
             .args(["--target", &triple, "--manifest-path"])
             .arg(self.fuzz_crate().join("libfuzzer/Cargo.toml"))
             .arg("--target-dir")

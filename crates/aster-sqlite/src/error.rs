@@ -10,7 +10,8 @@ use rusqlite::ErrorCode;
 const ADOPT: &str = "make sure that no other copy is in use, then adopt it (`aster store adopt`, \
                      SqliteSerializer::adopt)";
 
-/// A store cannot be opened. The file has not been changed.
+/// A store cannot be opened. A file that is refused for what it is has not been changed. Where SQLite meets
+/// damage only later, its log may be folded back by then and revisions raised; nothing is lost by that.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

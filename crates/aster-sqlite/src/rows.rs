@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use aster_core::{GrantId, HoldOff, HoldOffs, Principal, ResourceName, RowState, Tenure, Ttl};
+use aster_core::{
+    GrantId, HOLD_OFFS_MAX, HoldOff, HoldOffs, Principal, ResourceName, RowState, Tenure, Ttl,
+};
 use aster_lease::SerializerError;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -224,6 +226,9 @@ impl RawRow {
         };
         let (hold_offs, hold_offs_since) = match self.hold_offs {
             0 => (HoldOffs::default(), Vec::new()),
+            count if count > HOLD_OFFS_MAX as u64 => {
+                return Err(damaged_row(format!("{count} hold-offs of {resource}")));
+            }
             _ => load_hold_offs(connection, &resource)?,
         };
         if hold_offs_since.len() as u64 != self.hold_offs {
