@@ -2,11 +2,10 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::printed;
 use crate::repository::Repository;
 
 const PAGE: &str = "docs/benchmarks.md";
-const BEGIN: &str = "<!-- begin: measured -->";
-const END: &str = "<!-- end: measured -->";
 
 /// Runs the cases named in `arguments`, or all. Only a whole run at full size is written to the page.
 pub(crate) fn run(repository: &Repository, arguments: &[String]) -> ExitCode {
@@ -52,25 +51,9 @@ fn measure(repository: &Repository, arguments: &[String]) -> Result<(), String> 
     if !arguments.is_empty() {
         return Ok(());
     }
-    let page = replaced(&repository.read(PAGE)?, &said)?;
-    let path = repository.root().join(PAGE);
-    std::fs::write(path, page).map_err(|error| format!("{PAGE}: {error}"))?;
+    printed::put(repository, PAGE, &said)?;
     println!("written to {PAGE}");
     Ok(())
-}
-
-/// The page with `measured` between its marks.
-pub(crate) fn replaced(page: &str, measured: &str) -> Result<String, String> {
-    let parts = page
-        .split_once(BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let Some((before, after)) = parts else {
-        return Err(format!("{PAGE} has no lines `{BEGIN}` and `{END}`"));
-    };
-    Ok(format!(
-        "{before}{BEGIN}\n\n{}\n\n{END}{after}",
-        measured.trim()
-    ))
 }
 
 fn cargo(repository: &Repository, words: &[&str]) -> Command {
@@ -80,19 +63,4 @@ fn cargo(repository: &Repository, words: &[&str]) -> Command {
         .current_dir(repository.root())
         .stdin(Stdio::null());
     command
-}
-
-#[cfg(test)]
-mod tests {
-    use super::replaced;
-
-    #[test]
-    fn what_was_measured_takes_the_place_of_what_was_there() {
-        let page = "# Page\n<!-- begin: measured -->\nold\n<!-- end: measured -->\nmore\n";
-        let expected =
-            "# Page\n<!-- begin: measured -->\n\n| new |\n\n<!-- end: measured -->\nmore\n";
-        assert_eq!(replaced(page, "| new |\n").unwrap(), expected);
-        assert_eq!(replaced(expected, "| new |\n").unwrap(), expected);
-        assert!(replaced("# Page\n", "| new |\n").is_err());
-    }
 }

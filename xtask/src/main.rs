@@ -13,6 +13,7 @@ mod fix;
 mod fuzz;
 mod interleavings;
 mod mutants;
+mod printed;
 mod proof;
 mod repository;
 mod sim;

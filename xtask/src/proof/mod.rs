@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use aster_evidence::{Deadline, Evidence};
 
+use crate::printed;
 use crate::repository::Repository;
 use page::{Outcome, Page};
 use parts::{PARTS, Part, Program};
@@ -97,15 +98,6 @@ impl Wish {
     fn is_wanted(&self, part: &Part) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| name == part.name)
     }
-
-    /// The page that is written, if any.
-    fn page(&self, repository: &Repository) -> Option<PathBuf> {
-        match &self.output {
-            Some(path) => Some(path.clone()),
-            None if self.names.is_empty() => Some(repository.root().join(PAGE)),
-            None => None,
-        }
-    }
 }
 
 /// Whether everything held and every control was caught.
@@ -144,11 +136,15 @@ fn prove(repository: &Repository, wish: &Wish) -> Result<bool, String> {
             .collect(),
     };
     let is_sound = page.is_sound();
-    match wish.page(repository) {
+    match &wish.output {
         Some(path) => {
-            std::fs::write(&path, page.to_string())
+            std::fs::write(path, page.to_string())
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             println!("written to {}", path.display());
+        }
+        None if wish.names.is_empty() => {
+            printed::put(repository, PAGE, &page.to_string())?;
+            println!("written to {PAGE}");
         }
         None => print!("{page}"),
     }
