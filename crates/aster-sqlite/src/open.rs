@@ -422,7 +422,20 @@ fn join(shared: &Shared, connection: &Connection) -> Result<(), SerializerError>
         Err(SideError::NeedsRepair) => first_of_boot(shared, connection, true)?,
         Err(SideError::Store(error)) => return Err(error),
     }
-    arm(shared, connection, &mut None)
+    match arm(shared, connection, &mut None) {
+        // Where it was looked at it seemed fine.
+        Err(SideError::NeedsRepair) => first_of_boot(shared, connection, true)?,
+        armed => return armed.map_err(unserved),
+    }
+    arm(shared, connection, &mut None).map_err(unserved)
+}
+
+/// Why a side file does not serve that was just looked at or made anew.
+pub(crate) fn unserved(error: SideError) -> SerializerError {
+    match error {
+        SideError::Store(error) => error,
+        SideError::NeedsRepair => crate::shared::side_unavailable(),
+    }
 }
 
 /// What the side file knows of our clock when we come.
@@ -486,16 +499,12 @@ pub(crate) fn arm(
     shared: &Shared,
     connection: &Connection,
     slot: &mut Option<SideFile>,
-) -> Result<(), SerializerError> {
+) -> Result<(), SideError> {
     let (transaction, store) = shared.begin(connection, TransactionBehavior::Deferred)?;
-    let side = match shared.side(slot, &store) {
-        Ok(side) => side,
-        Err(SideError::Store(error)) => return Err(error),
-        Err(SideError::NeedsRepair) => return Err(crate::shared::side_unavailable()),
-    };
+    let side = shared.side(slot, &store)?;
     let held = held_elsewhere(&transaction, side.era)?;
     drop(transaction);
-    let armed = side.write(|side| {
+    side.write(|side| {
         let now_ns = shared.now_ns();
         for (resource, row) in &held {
             let evidence = side.evidence(resource, Some(row))?;
@@ -507,12 +516,7 @@ pub(crate) fn arm(
         }
         side.set_armed()?;
         Ok(((), End::Commit))
-    });
-    match armed {
-        Ok(()) => Ok(()),
-        Err(SideError::Store(error)) => Err(error),
-        Err(SideError::NeedsRepair) => Err(crate::shared::side_unavailable()),
-    }
+    })
 }
 
 fn held_elsewhere(

@@ -427,8 +427,31 @@ impl SideFile {
         COLUMNS.iter().all(is_sound)
             && self
                 .connection
-                .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
+                .query_row("PRAGMA integrity_check(1)", [], |row| {
+                    row.get::<_, String>(0)
+                })
                 .is_ok_and(|answer| answer == "ok")
+            && self.can_be_written()
+    }
+
+    /// Whether a row can be put into the tables that number theirs: what SQLite numbers them by is looked at
+    /// by no check. Nothing stays of it.
+    fn can_be_written(&self) -> bool {
+        let probe = || {
+            let transaction =
+                Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+            transaction.execute_batch(
+                "INSERT INTO eras (domain, era, armed) VALUES ('', zeroblob(16), 0);
+                 INSERT INTO waiters
+                     (resource, candidate, ttl_ms, grant_id, process, era, since_ns, until_ns)
+                     VALUES ('', '', 1, zeroblob(16), zeroblob(8), zeroblob(16), 0, 0);",
+            )?;
+            transaction.rollback()
+        };
+        match probe() {
+            Ok(()) => true,
+            Err(error) => matches!(fault(&error), Fault::Busy | Fault::Full | Fault::ReadOnly),
+        }
     }
 }
 

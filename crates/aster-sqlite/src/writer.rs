@@ -453,12 +453,10 @@ impl Writer {
         )?;
         let store = begun.commit(shared)?;
         // Watching begins only now that everybody can see that the old side file is out of use.
-        match shared.side(&mut self.side, &store) {
-            Ok(_) => {}
-            Err(SideError::Store(error)) => return Err(error),
-            Err(SideError::NeedsRepair) => return Err(side_unavailable()),
-        }
-        open::arm(shared, &self.main, &mut self.side)
+        shared
+            .side(&mut self.side, &store)
+            .map_err(open::unserved)?;
+        open::arm(shared, &self.main, &mut self.side).map_err(open::unserved)
     }
 
     /// Writes the rejections that are due to the audit trail.

@@ -135,6 +135,26 @@ async fn a_row_behind_its_own_renewal_is_refused() {
     acquire(&place.open_at(&time), "catalog", "worker-b").await;
 }
 
+/// What no check of SQLite looks at: by what it numbers the rows of a table.
+#[tokio::test]
+async fn a_side_file_that_cannot_take_a_clock_any_more_is_replaced() {
+    let place = Place::new();
+    let time = TestTime::new("boot/0 0");
+    let fence = acquire(&place.open_at(&time), "catalog", "worker-a").await;
+    let side = rusqlite::Connection::open(place.side()).unwrap();
+    side.execute_batch(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = 'CREATE TABLE sqlite_sequence(name)'
+             WHERE name = 'sqlite_sequence';",
+    )
+    .unwrap();
+    drop(side);
+    let other = time.as_clock(Some("boot/1 0"), Duration::from_secs(1));
+    let store = place.open_at(&other);
+    assert_renewed(renew(&store, &fence).await);
+    acquire(&store, "another", "worker-b").await;
+}
+
 #[tokio::test]
 async fn a_damaged_value_in_the_side_file_is_replaced_with_it() {
     let place = Place::new();
