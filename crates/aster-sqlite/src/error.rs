@@ -24,6 +24,17 @@ pub enum OpenError {
         /// What was given.
         path: PathBuf,
     },
+    /// The file's name leaves no room for the names of the files beside it.
+    #[error(
+        "the name of {path:?} is too long: the files beside it are named after it, so give it \
+             {bytes_max} bytes at most"
+    )]
+    NameTooLong {
+        /// What was given.
+        path: PathBuf,
+        /// The longest name, in bytes.
+        bytes_max: usize,
+    },
     /// The directory of the file does not exist.
     #[error("the directory {directory:?} does not exist: create it first")]
     MissingDirectory {
@@ -227,6 +238,7 @@ impl OpenError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             OpenError::InvalidPath { .. }
+            | OpenError::NameTooLong { .. }
             | OpenError::MissingDirectory { .. }
             | OpenError::Missing { .. }
             | OpenError::NotAFile { .. }

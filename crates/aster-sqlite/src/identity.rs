@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use crate::error::OpenError;
 use crate::file_system::network_file_system;
 
+/// The longest name of a store's file: file systems take 255 bytes, and the longest name beside it is that of
+/// a socket that is not yet in place, `<name>-aster-<16 digits>.new`.
+const FILE_NAME_BYTES_MAX: usize = 255 - "-aster-0123456789abcdef.new".len();
+
 /// A file while the machine is up: enough to notice that a path names another one now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
@@ -161,6 +165,15 @@ pub(crate) fn check_place(path: &Path) -> Result<(), OpenError> {
         path: path.to_owned(),
         source,
     };
+    if path
+        .file_name()
+        .is_some_and(|name| name.len() > FILE_NAME_BYTES_MAX)
+    {
+        return Err(OpenError::NameTooLong {
+            path: path.to_owned(),
+            bytes_max: FILE_NAME_BYTES_MAX,
+        });
+    }
     let directory = path.parent().unwrap_or(Path::new("/"));
     if let Some(file_system) = network_file_system(directory).map_err(io)? {
         return Err(OpenError::NetworkFileSystem {

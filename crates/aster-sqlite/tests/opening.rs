@@ -448,3 +448,23 @@ fn who_only_looks_makes_nothing() {
     drop(SqliteSerializer::open(&foreign).unwrap());
     SqliteSerializer::open_with(&foreign, looking()).unwrap();
 }
+
+/// SQLite would make the file, find no room for the name of its log, and speak of permissions.
+#[test]
+fn a_name_without_room_for_the_names_beside_it_is_refused_and_nothing_is_made() {
+    let place = Place::new();
+    let longest = place.directory.path().join("n".repeat(228));
+    for length in [229, 241, 247, 250, 255] {
+        let path = place.directory.path().join("n".repeat(length));
+        let refused = SqliteSerializer::open(&path).unwrap_err();
+        assert!(
+            matches!(refused, OpenError::NameTooLong { bytes_max: 228, .. }),
+            "{length}: {refused}"
+        );
+        assert_eq!(
+            std::fs::read_dir(place.directory.path()).unwrap().count(),
+            0
+        );
+    }
+    SqliteSerializer::open(longest).unwrap();
+}
