@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use aster_lease::{
-    DenyReason, GrantId, HOLD_OFF_MAX, LeaseOp, LeaseSerializer, MemoryOptions, MemorySerializer,
-    Principal, TransitionOutcome, Ttl,
+    CLAIM_TIME, DenyReason, GrantId, HOLD_OFF_MAX, LeaseOp, LeaseSerializer, MemoryOptions,
+    MemorySerializer, Principal, TransitionOutcome, Ttl, WAIT_MAX, WAITERS_MAX,
 };
 
 fn principal(name: &str) -> Principal {
@@ -159,4 +159,18 @@ async fn a_row_that_was_owned_again_meanwhile_is_dropped_later() {
         }
     }
     assert_eq!(store.row_count(), 6_000, "only the latest ones");
+}
+
+/// What a user who gives no options gets, as the options say.
+#[test]
+fn the_defaults_are_those_that_are_documented() {
+    let hour = Duration::from_secs(3_600);
+    let options = MemoryOptions::default();
+    assert_eq!(options.idle_retention, hour);
+    assert_eq!(options.idle_rows_max, 131_072);
+    assert_eq!(options.audit_records_max, 10_000);
+    assert_eq!(options.claim_time, CLAIM_TIME);
+    assert_eq!(options.waiters_max, WAITERS_MAX);
+    assert_eq!(options.register_bytes_max, 1_048_576);
+    assert_eq!((WAIT_MAX, HOLD_OFF_MAX), (24 * hour, 24 * hour));
 }
