@@ -53,8 +53,12 @@ fn a_ttl_is_a_whole_number_of_milliseconds_or_refused() {
 #[test]
 fn the_bounds_are_exact_and_both_included() {
     assert_eq!(
-        (TTL_MIN, TTL_MAX),
-        (Duration::from_millis(100), Duration::from_secs(86_400))
+        (TTL_MIN, TTL_MAX, HOLD_OFF_MAX),
+        (
+            Duration::from_millis(100),
+            Duration::from_secs(86_400),
+            Duration::from_secs(86_400)
+        )
     );
     let bounds = TtlBounds::default();
     for (millis, is_inside) in [

@@ -455,6 +455,12 @@ async fn options_that_leave_no_time_are_refused_before_anything_is_sent() {
         assert_eq!(error.kind(), aster_lease::ErrorKind::FixCall, "{error}");
     }
     assert_eq!(network.count("acquire"), 0);
+    let smallest = with(second, second / 2, second / 1_000);
+    let outcome = LeaseHandle::acquire(network.clone(), RESOURCE, "a", smallest).await;
+    assert!(
+        matches!(outcome, Ok(AcquireOutcome::Granted(_))),
+        "a thousandth will do"
+    );
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use aster_lease::{
-    DenyReason, GrantId, HOLD_OFF_MAX, LeaseOp, LeaseSerializer, MemoryOptions, MemorySerializer,
-    Principal, TransitionOutcome, Ttl,
+    CLAIM_TIME, DenyReason, GrantId, HOLD_OFF_MAX, LeaseOp, LeaseSerializer, MemoryOptions,
+    MemorySerializer, Principal, TransitionOutcome, Ttl, WAIT_MAX, WAITERS_MAX,
 };
 
 fn principal(name: &str) -> Principal {
@@ -135,7 +135,8 @@ async fn a_row_that_was_owned_again_meanwhile_is_dropped_later() {
     make_changes(&store).await;
     let rows = store.row_count();
     tokio::time::sleep(SHORT / 2).await;
-    for index in 0..2_000 {
+    // The latest first, so that those before them in the line are in their way.
+    for index in (0..2_000).rev() {
         let name = format!("job/{index}");
         let outcome = acquire(&store, &name, 2).await;
         let TransitionOutcome::Granted(fence) = outcome else {
@@ -146,9 +147,10 @@ async fn a_row_that_was_owned_again_meanwhile_is_dropped_later() {
         store.transition(&name, release).await.unwrap();
     }
     assert_eq!(store.row_count(), rows, "none is old enough");
-    tokio::time::sleep(SHORT).await;
-    for round in 0..3 {
-        for index in 0..2_000 {
+    // They stand behind the later ones in the line now, and go when their turn comes.
+    for round in 0..2 {
+        tokio::time::sleep(SHORT).await;
+        for index in 0..6_000 {
             let name = format!("later/{round}/{index}");
             let epoch = granted(&store, &name).await;
             let holder = principal("worker-a");
@@ -156,5 +158,19 @@ async fn a_row_that_was_owned_again_meanwhile_is_dropped_later() {
             store.transition(&name, release).await.unwrap();
         }
     }
-    assert_eq!(store.row_count(), 6_000, "only the later ones");
+    assert_eq!(store.row_count(), 6_000, "only the latest ones");
+}
+
+/// What a user who gives no options gets, as the options say.
+#[test]
+fn the_defaults_are_those_that_are_documented() {
+    let hour = Duration::from_secs(3_600);
+    let options = MemoryOptions::default();
+    assert_eq!(options.idle_retention, hour);
+    assert_eq!(options.idle_rows_max, 131_072);
+    assert_eq!(options.audit_records_max, 10_000);
+    assert_eq!(options.claim_time, CLAIM_TIME);
+    assert_eq!(options.waiters_max, WAITERS_MAX);
+    assert_eq!(options.register_bytes_max, 1_048_576);
+    assert_eq!((WAIT_MAX, HOLD_OFF_MAX), (24 * hour, 24 * hour));
 }

@@ -95,9 +95,11 @@ async fn the_watch_over_an_expiry_is_handed_on_by_whoever_leaves() {
         let store = MemorySerializer::new();
         held(&store, "a", 1).await;
         let began = now();
-        let waiting = waiters(&store, &["first", "next"]).await;
         // So that no look of its own rounds falls on the expiry.
-        sleep(TTL - Duration::from_millis(700)).await;
+        let offset = Duration::from_millis(1_100);
+        sleep(offset).await;
+        let waiting = waiters(&store, &["first", "next"]).await;
+        sleep(TTL - offset - Duration::from_millis(700)).await;
         if is_cancelled {
             let op = LeaseOp::Cancel {
                 candidate: principal("first"),

@@ -20,7 +20,7 @@ pub enum Bad {
     Hangs,
     /// The whole call panics.
     Panics,
-    /// The whole call answers one renewal too few.
+    /// The whole call answers one renewal too few: all but the first.
     Shortens,
     /// This renewal alone meets a failure that may pass.
     Fails,
@@ -142,7 +142,7 @@ impl LeaseSerializer for Batching {
         let names: Vec<_> = requests.iter().map(|(name, _)| name.clone()).collect();
         let mut outcomes = self.store.transition_many(requests).await;
         match bad {
-            Some(Bad::Shortens) => drop(outcomes.pop()),
+            Some(Bad::Shortens) => drop(outcomes.remove(0)),
             Some(Bad::Fails) => {
                 for (name, outcome) in names.iter().zip(&mut outcomes) {
                     if self.is_bad(name) {
