@@ -86,6 +86,7 @@ pub(crate) fn open(
             options.metrics.clone(),
         )),
         seen_sequence: AtomicU64::new(store.sequence),
+        commit_took_ns: AtomicU64::new(0),
         reading: Mutex::default(),
         journal: OnceLock::new(),
         journal_paths: JournalPaths::of(&path),

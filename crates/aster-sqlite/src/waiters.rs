@@ -304,6 +304,27 @@ impl SideTransaction<'_> {
         Ok(())
     }
 
+    /// Lets a claim begin at `now_ns`, if it is still that of the row's grant.
+    pub(crate) fn restart_claim(
+        &self,
+        resource: &ResourceName,
+        claim: &Claim,
+        now_ns: u64,
+    ) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached(
+                "UPDATE claims SET since_ns = ?3
+                 WHERE resource = ?1 AND grant_id = ?2 AND era = ?4",
+            )?
+            .execute(params![
+                resource.as_str(),
+                claim.grant_id.as_bytes(),
+                signed(now_ns),
+                claim.era,
+            ])?;
+        Ok(())
+    }
+
     /// The grant that is about to be made has no claim. Whether an earlier one had.
     pub(crate) fn drop_claim(&self, resource: &ResourceName) -> Result<bool, SideError> {
         let dropped = self
