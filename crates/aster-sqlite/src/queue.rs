@@ -16,7 +16,8 @@ use crate::calls::{Answer, Left, Place};
 use crate::judge::Claim;
 use crate::news::{self, HandedOver, Whose};
 use crate::rows::{self, StoredRow};
-use crate::side::{End, SideError};
+use crate::shared::Shared;
+use crate::side::{ClockName, End, SideError, SideFile};
 use crate::waiters::{Joined, ProcessId, Queued};
 use crate::wake::{self, Reached};
 use crate::wishes::{Join, Step};
@@ -355,6 +356,39 @@ fn answer_of(outcome: Own<TransitionOutcome>) -> Answer {
         other => Err(SerializerError::Unexpected {
             message: format!("an Acquire was answered with {other:?}"),
         }),
+    }
+}
+
+impl SideFile {
+    /// Nobody waits any more who did before the machine started. As the side file is never synced, their
+    /// places can outlive the page that names their boot; then they look like those of clocks without a
+    /// name, each of which would be handed the row for a claim time. Under the main lock, so that nobody of
+    /// this boot takes a place meanwhile.
+    pub(crate) fn forget_waiters(&mut self, shared: &Shared) -> Result<(), SideError> {
+        let ClockName::Shared(domain) = &shared.clock else {
+            return Ok(());
+        };
+        if self.knows_boot_of(domain)? {
+            // Somebody of this boot was here first, and may wait.
+            return Ok(());
+        }
+        self.write(|side| {
+            let processes = side.waiting_processes()?;
+            if processes.is_empty() {
+                return Ok(((), End::Rollback));
+            }
+            // A clock without a name may be of this boot.
+            let (alive, gone): (Vec<_>, Vec<_>) = processes
+                .into_iter()
+                .partition(|other| matches!(wake::reach(&shared.path, *other), Reached::Alive(_)));
+            if alive.is_empty() {
+                side.drop_everybody()?;
+            }
+            for process in gone {
+                side.drop_process(process)?;
+            }
+            Ok(((), End::Commit))
+        })
     }
 }
 

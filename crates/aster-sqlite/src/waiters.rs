@@ -228,6 +228,21 @@ impl SideTransaction<'_> {
         Ok(())
     }
 
+    /// Drops everybody from all queues, also if the file is not sound.
+    pub(crate) fn drop_everybody(&self) -> Result<(), SideError> {
+        self.connection.execute("DELETE FROM waiters", [])?;
+        Ok(())
+    }
+
+    /// The processes that have somebody in any queue.
+    pub(crate) fn waiting_processes(&self) -> Result<Vec<ProcessId>, SideError> {
+        let mut select = self
+            .connection
+            .prepare("SELECT DISTINCT process FROM waiters NOT INDEXED")?;
+        let processes = select.query_map([], |row| row.get(0))?;
+        Ok(processes.collect::<Result<_, _>>()?)
+    }
+
     /// Drops everybody whose wait was over on our clock. Whether there was anybody.
     pub(crate) fn drop_late(
         &self,
