@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::audit;
 use crate::judge::{Renewal, Verdict, effective, judge};
-use crate::queue::News;
+use crate::news::News;
 use crate::reader;
 use crate::registers::{self, WriteRequest, Written};
 use crate::renewals::contradiction;

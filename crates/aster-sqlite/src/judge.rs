@@ -48,6 +48,13 @@ pub(crate) struct Claim {
     pub(crate) duration: Duration,
 }
 
+impl Claim {
+    /// How much of it is over.
+    pub(crate) fn elapsed(&self, now_ns: u64) -> Duration {
+        elapsed(self.since_ns, now_ns)
+    }
+}
+
 /// All that a judgement depends on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
@@ -134,10 +141,9 @@ pub(crate) fn judge(row: &mut StoredRow, evidence: &Evidence, era: Id, now_ns: u
         };
         let claim = unclaimed(row, evidence, era).filter(|_| !marked);
         verdict.unclaimed = claim.is_some();
-        let claim_left = claim.map(|claim| {
-            let elapsed = elapsed(claim.since_ns, now_ns);
-            claim.duration.saturating_sub(elapsed)
-        });
+        // A claim can begin later than its grant, which may have taken long to become durable.
+        let elapsed_now = claim.map_or(elapsed_now, |claim| elapsed_now.min(claim.elapsed(now_ns)));
+        let claim_left = claim.map(|claim| claim.duration.saturating_sub(claim.elapsed(now_ns)));
         verdict.judged = Judged::held(ttl, elapsed_now, claim_left);
     }
     let stamps = &row.hold_offs_since;

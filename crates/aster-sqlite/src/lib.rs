@@ -33,6 +33,7 @@ mod judge;
 mod look;
 mod looking;
 mod mutate;
+mod news;
 mod open;
 mod options;
 mod plans;

@@ -86,6 +86,7 @@ pub(crate) fn open(
             options.metrics.clone(),
         )),
         seen_sequence: AtomicU64::new(store.sequence),
+        commit_took_ns: AtomicU64::new(0),
         reading: Mutex::default(),
         journal: OnceLock::new(),
         journal_paths: JournalPaths::of(&path),
@@ -486,6 +487,11 @@ fn first_of_boot(
         replace_side(&transaction, &mut store, &shared.path, &shared.options)?;
     } else {
         rows::raise_revisions(&transaction)?;
+        let forgotten = known_side(shared, &store).and_then(|mut side| side.forget_waiters(shared));
+        if let Err(error) = forgotten {
+            // Each of them costs a claim time then.
+            tracing::debug!(?error, "places from before the reboot are left behind");
+        }
     }
     count_change(&transaction, &mut store)?;
     transaction.commit().map_err(storage)?;

@@ -3,7 +3,6 @@
 //! A hand-over happens in the transaction that frees the row. At an expiry nobody needs to notice but
 //! those who wait: the first one asks for an [`Advance`], and the others only if it does not.
 
-use std::path::Path;
 use std::time::Duration;
 
 use aster_core::{
@@ -13,116 +12,19 @@ use aster_lease::metrics::HandOver;
 use aster_lease::{SerializerError, WaitOutcome};
 
 use crate::batch::{Batch, Own, Present};
-use crate::calls::{Answer, Ending, Left, Place};
+use crate::calls::{Answer, Left, Place};
 use crate::judge::Claim;
+use crate::news::{self, HandedOver, Whose};
 use crate::rows::{self, StoredRow};
-use crate::schema::StoreRow;
 use crate::shared::Shared;
-use crate::side::{End, SideError, SideFile};
+use crate::side::{ClockName, End, SideError, SideFile};
 use crate::waiters::{Joined, ProcessId, Queued};
-use crate::waiting::Waiting;
-use crate::wake::{self, Peer, Reached};
+use crate::wake::{self, Reached};
 use crate::wishes::{Join, Step};
 use crate::writer::{Writer, begin};
 
 /// What a caller is told to wait when a queue is full.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Who waits, for those who hand over to it.
-#[derive(Debug)]
-enum Whose {
-    Ours,
-    /// Of another process, which can be woken if it was reached.
-    Theirs(Option<Peer>),
-}
-
-/// A grant that somebody waited for.
-#[derive(Debug)]
-struct HandedOver {
-    ticket: i64,
-    grant_id: GrantId,
-    fence: Fence,
-    claim: Duration,
-    whose: Whose,
-    cause: HandOver,
-}
-
-/// What the queue has to tell after a commit.
-#[derive(Debug, Default)]
-pub(crate) struct News {
-    handed_over: Vec<HandedOver>,
-    /// Of ours who were first in a queue and were refused.
-    refused: Vec<(ResourceName, GrantId, Answer)>,
-    /// Tickets of those who were refused because of a change that is not durable yet.
-    refused_tickets: Vec<i64>,
-    /// Others who have to look.
-    wakes: Vec<(ResourceName, Peer)>,
-    /// Where somebody else is first now.
-    changed: Vec<ResourceName>,
-    /// Processes that were found dead.
-    dead: Vec<ProcessId>,
-    /// Grants that went to somebody else because nobody claimed them.
-    claims_lapsed: usize,
-    /// Waits of ours that end with this batch, or go on without it.
-    endings: Vec<Ending>,
-}
-
-impl News {
-    /// Whether `grant_id` was handed its row in this batch.
-    fn has_granted(&self, resource: &ResourceName, grant_id: GrantId) -> bool {
-        self.handed_over
-            .iter()
-            .any(|handed| handed.grant_id == grant_id && handed.fence.resource == *resource)
-    }
-
-    /// The tickets of those who were granted. They are dropped in time.
-    pub(crate) fn granted_tickets(&self) -> impl Iterator<Item = i64> {
-        self.handed_over.iter().map(|handed| handed.ticket)
-    }
-
-    /// The tickets to drop before those who had them look.
-    pub(crate) fn refused_tickets(&self) -> &[i64] {
-        &self.refused_tickets
-    }
-
-    /// A grant went to somebody else because nobody claimed it.
-    pub(crate) fn claim_lapsed(&mut self) {
-        self.claims_lapsed += 1;
-    }
-
-    /// Tells those whom it concerns, and counts. What it tells of is durable.
-    pub(crate) fn tell(self, main: &Path, waiting: &Waiting) {
-        for _ in 0..self.claims_lapsed {
-            waiting.metrics.claim_lapsed();
-        }
-        for handed in self.handed_over {
-            waiting.metrics.handed_over(handed.cause);
-            let resource = handed.fence.resource.clone();
-            match handed.whose {
-                Whose::Theirs(Some(peer)) => peer.wake(&resource),
-                // It looks by itself.
-                Whose::Theirs(None) => {}
-                Whose::Ours => {
-                    let granted = WaitOutcome::Granted {
-                        fence: handed.fence,
-                        claim: Some(handed.claim),
-                    };
-                    waiting.answer_grant(&resource, handed.grant_id, Ok(granted));
-                }
-            }
-        }
-        for (resource, grant_id, answer) in self.refused {
-            waiting.answer_grant(&resource, grant_id, answer);
-        }
-        for (resource, peer) in self.wakes {
-            peer.wake(&resource);
-        }
-        waiting.changed(&self.changed);
-        for process in self.dead {
-            wake::bury(main, process);
-        }
-    }
-}
 
 impl Batch<'_> {
     /// Grants the row to the first in its queue, if it may be taken. Whoever is refused is told so, and
@@ -152,11 +54,12 @@ impl Batch<'_> {
             };
             let answer = match self.transition_of(resource, before.as_ref(), &op)? {
                 Ok(TransitionOutcome::Granted(fence)) => {
+                    let duration = self.shared.options.claim_time.min(first.ttl.duration());
                     let claim = Claim {
                         grant_id: first.grant_id,
                         era: side.era,
-                        since_ns: self.shared.now_ns(),
-                        duration: self.shared.options.claim_time.min(first.ttl.duration()),
+                        since_ns: news::durable_at_ns(self.shared, duration),
+                        duration,
                     };
                     side.put_claim(resource, &claim)?;
                     self.changes.side = true;
@@ -164,7 +67,7 @@ impl Batch<'_> {
                         ticket: first.ticket,
                         grant_id: first.grant_id,
                         fence,
-                        claim: claim.duration,
+                        claim,
                         whose,
                         cause: match before.is_some_and(|row| row.state.held.is_some()) {
                             true => HandOver::Expired,
@@ -456,24 +359,36 @@ fn answer_of(outcome: Own<TransitionOutcome>) -> Answer {
     }
 }
 
-/// Drops places whose owners were refused by what is durable now.
-pub(crate) fn drop_tickets(
-    shared: &Shared,
-    side: &mut Option<SideFile>,
-    store: &StoreRow,
-    tickets: &[i64],
-) {
-    let dropped = shared.side(side, store).and_then(|side| {
-        side.write(|side| {
-            for ticket in tickets {
-                side.drop_ticket(*ticket)?;
+impl SideFile {
+    /// Nobody waits any more who did before the machine started. As the side file is never synced, their
+    /// places can outlive the page that names their boot; then they look like those of clocks without a
+    /// name, each of which would be handed the row for a claim time. Under the main lock, so that nobody of
+    /// this boot takes a place meanwhile.
+    pub(crate) fn forget_waiters(&mut self, shared: &Shared) -> Result<(), SideError> {
+        let ClockName::Shared(domain) = &shared.clock else {
+            return Ok(());
+        };
+        if self.knows_boot_of(domain)? {
+            // Somebody of this boot was here first, and may wait.
+            return Ok(());
+        }
+        self.write(|side| {
+            let processes = side.waiting_processes()?;
+            if processes.is_empty() {
+                return Ok(((), End::Rollback));
+            }
+            // A clock without a name may be of this boot.
+            let (alive, gone): (Vec<_>, Vec<_>) = processes
+                .into_iter()
+                .partition(|other| matches!(wake::reach(&shared.path, *other), Reached::Alive(_)));
+            if alive.is_empty() {
+                side.drop_everybody()?;
+            }
+            for process in gone {
+                side.drop_process(process)?;
             }
             Ok(((), End::Commit))
         })
-    });
-    if let Err(error) = dropped {
-        // They are refused once more when somebody looks at them.
-        tracing::debug!(?error, "places in a queue are left behind");
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Arc<Waiting>,
     /// The highest count of changes that this process saw.
     pub(crate) seen_sequence: AtomicU64,
+    /// How long this process's last commit took.
+    pub(crate) commit_took_ns: AtomicU64,
     /// Connections for plain reads on callers' threads.
     pub(crate) reading: Mutex<Vec<Connection>>,
     /// The writer thread waits for a lock that others hold.

@@ -228,6 +228,21 @@ impl SideTransaction<'_> {
         Ok(())
     }
 
+    /// Drops everybody from all queues, also if the file is not sound.
+    pub(crate) fn drop_everybody(&self) -> Result<(), SideError> {
+        self.connection.execute("DELETE FROM waiters", [])?;
+        Ok(())
+    }
+
+    /// The processes that have somebody in any queue.
+    pub(crate) fn waiting_processes(&self) -> Result<Vec<ProcessId>, SideError> {
+        let mut select = self
+            .connection
+            .prepare("SELECT DISTINCT process FROM waiters NOT INDEXED")?;
+        let processes = select.query_map([], |row| row.get(0))?;
+        Ok(processes.collect::<Result<_, _>>()?)
+    }
+
     /// Drops everybody whose wait was over on our clock. Whether there was anybody.
     pub(crate) fn drop_late(
         &self,
@@ -300,6 +315,27 @@ impl SideTransaction<'_> {
                 claim.era,
                 signed(claim.since_ns),
                 duration_ns,
+            ])?;
+        Ok(())
+    }
+
+    /// Lets a claim begin at `now_ns`, if it is still that of the row's grant.
+    pub(crate) fn restart_claim(
+        &self,
+        resource: &ResourceName,
+        claim: &Claim,
+        now_ns: u64,
+    ) -> Result<(), SideError> {
+        self.connection
+            .prepare_cached(
+                "UPDATE claims SET since_ns = ?3
+                 WHERE resource = ?1 AND grant_id = ?2 AND era = ?4",
+            )?
+            .execute(params![
+                resource.as_str(),
+                claim.grant_id.as_bytes(),
+                signed(now_ns),
+                claim.era,
             ])?;
         Ok(())
     }

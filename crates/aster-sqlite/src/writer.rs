@@ -20,8 +20,8 @@ use crate::connection::wait_for_others;
 use crate::error::{again, is_full, storage};
 use crate::gate::Turn;
 use crate::idle::{self, Sweeps};
+use crate::news;
 use crate::open;
-use crate::queue;
 use crate::schema::{StoreRow, count_change};
 use crate::shared::{Shared, side_unavailable};
 use crate::side::{End, SideError, SideFile, Witness};
@@ -187,7 +187,10 @@ impl Begun<'_> {
     /// Counts the change and makes it durable.
     pub(crate) fn commit(mut self, shared: &Shared) -> Result<StoreRow, SerializerError> {
         count_change(&self.transaction, &mut self.store)?;
+        let began_ns = shared.now_ns();
         self.transaction.commit().map_err(storage)?;
+        let took_ns = shared.now_ns().saturating_sub(began_ns);
+        shared.commit_took_ns.store(took_ns, Ordering::Relaxed);
         shared.saw(self.store.sequence);
         Ok(self.store)
     }
@@ -377,9 +380,10 @@ impl Writer {
             let store = begun.commit(shared).map_err(Trouble::Batch)?;
             self.sweeps.committed(store.sequence, changes.transitions);
             self.afterwards.add(&store, changes, news.granted_tickets());
+            news::restart_claims(shared, &mut self.side, &store, &news);
             let refused = news.refused_tickets();
             if !refused.is_empty() {
-                queue::drop_tickets(shared, &mut self.side, &store, refused);
+                news::drop_tickets(shared, &mut self.side, &store, refused);
             }
         } else {
             drop(begun);

@@ -340,3 +340,55 @@ async fn giving_up_a_place_while_the_store_is_busy_is_tried_again() {
     let left = tokio::time::timeout(LONG / 20, until_queued(&store, "catalog", 0)).await;
     assert!(left.is_ok(), "a ghost stays in the queue");
 }
+
+/// The side file is never synced, so a power loss may leave the places of those who waited and not the name
+/// of their boot. They wait no more all the same.
+#[tokio::test]
+async fn a_torn_side_file_leaves_no_ghosts_in_the_queue() {
+    for is_torn in [true, false] {
+        let place = Place::new();
+        let fence = {
+            let store = place.open_at(&TestTime::new("boot 1/0"));
+            acquire(&store, "catalog", "worker-a").await
+        };
+        let side = rusqlite::Connection::open(place.side()).unwrap();
+        for ghost in ["worker-b", "worker-c"] {
+            side.execute(
+                "INSERT INTO waiters
+                 (resource, candidate, ttl_ms, grant_id, process, era, since_ns, until_ns)
+                 SELECT 'catalog', ?1, 60000, randomblob(16), randomblob(8), era, 0, 1 << 60 FROM eras",
+                [ghost],
+            )
+            .unwrap();
+        }
+        if is_torn {
+            side.execute("DELETE FROM eras", []).unwrap();
+        }
+        drop(side);
+        let store = place.open_at(&TestTime::new("boot 2/0"));
+        assert_eq!(store.queue("catalog").await.unwrap(), [], "{is_torn}");
+        release(&store, &fence).await.unwrap();
+        let fence = acquire(&store, "catalog", "worker-d").await;
+        assert_eq!(fence.epoch, 3, "{is_torn}");
+    }
+}
+
+/// A clock that cannot be named may be of this boot: whoever waits by it and is alive keeps its place when
+/// the first clock of this boot comes that has a name.
+#[tokio::test]
+async fn who_waits_by_a_clock_without_a_name_keeps_its_place_at_the_first_opening_after_a_reboot() {
+    let place = Place::new();
+    let time = TestTime::new("boot 2/0");
+    let nameless = place.open_at(&time.as_clock(None, Duration::ZERO));
+    let fence = acquire(&nameless, "catalog", "worker-a").await;
+    let next = waiting(&nameless, "catalog", "worker-b", 1).await;
+    // Its socket is there once it was looked at.
+    while sockets(&place).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let store = place.open_at(&time);
+    assert_eq!(store.queue("catalog").await.unwrap().len(), 1);
+    release(&store, &fence).await.unwrap();
+    let (fence, _) = granted_after_wait(next.await.unwrap());
+    assert_eq!((fence.epoch, fence.holder.as_str()), (3, "worker-b"));
+}

@@ -327,9 +327,10 @@ async fn take(
         tries += 1;
         match store.transition(resource, op).await.map_err(text)? {
             TransitionOutcome::Granted(fence) => break fence,
-            // Somebody dead was next in the queue, and that costs a claim time.
+            // Somebody dead was next in the queue, and that costs a claim time: as long as the machine runs,
+            // and without sockets on this disk, nobody can tell that it is dead. A reboot tells.
             TransitionOutcome::Denied(DenyReason::HeldByOther, _)
-                if resource == QUEUE && tries < GHOSTS_MAX =>
+                if resource == QUEUE && boot == 0 && tries < GHOSTS_MAX =>
             {
                 tokio::time::sleep(CLAIM_TIME).await;
             }
