@@ -177,12 +177,15 @@ async fn only_equal_rejections_are_counted_together() {
     }
     release(&store, &present).await;
     refused(&stale, "b");
-    let told: Vec<_> = records(&store)
-        .await
+    let all = records(&store).await;
+    assert!(
+        all.iter().all(|record| record.at_unix_ms == 7),
+        "each with its time"
+    );
+    let told = all
         .into_iter()
-        .filter(|record| record.event == AuditEvent::Rejected)
-        .collect();
+        .filter(|record| record.event == AuditEvent::Rejected);
+    let told: Vec<_> = told.collect();
     let counts: Vec<_> = told.iter().map(|record| record.count).collect();
     assert_eq!(counts, [3, 3, 3, 3, 3, 1], "{told:#?}");
-    assert!(told.iter().all(|record| record.at_unix_ms == 7));
 }
