@@ -100,6 +100,26 @@ async fn a_lease_that_leaves_while_its_renewal_hangs_ends_no_other() {
     }
 }
 
+/// A store that takes no batches has as many requests on their way as there are leases: any number of them
+/// may hang, and the others are renewed.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_requests_that_hang_delay_no_other() {
+    let network = Batching::new(1);
+    let leases = hold(&network, 1_050).await;
+    let (hang, work) = leases.split_at(1_000);
+    for lease in hang {
+        network.spoil(lease.resource(), Bad::Hangs);
+    }
+    sleep(TTL * 3).await;
+    for lease in work {
+        assert_eq!(lease.status(), LeaseStatus::Held);
+    }
+    assert!(
+        hang.iter().all(|lease| lease.fence().is_none()),
+        "a control"
+    );
+}
+
 /// A serializer that answers a batch with one answer too few: nobody knows whose it is, so no answer is
 /// taken for anybody's, and each lease is asked for alone.
 #[tokio::test(start_paused = true)]

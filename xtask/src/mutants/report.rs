@@ -133,7 +133,7 @@ impl<'a> Report<'a> {
             .join(" and ");
         if counts.unexplained == 0 {
             evidence.held(&format!(
-                "every change to {what} is noticed, or has its reason in {ACCEPTED}"
+                "every change that was tried on {what} is noticed, or has its reason in {ACCEPTED}"
             ));
         }
         if self.tried < count {
