@@ -1,14 +1,16 @@
-//! What is broken on purpose: the checks must notice each of these.
+//! What is broken on purpose: the checks must notice each of these, under the rule that it breaks.
 
 use std::path::Path;
 
 use crate::bend::Bend;
-use crate::cuts::{Cut, Syncs, check, leave, pick};
+use crate::cuts::{Cut, Syncs, check, cut_again, leave, pick};
 use crate::disk::{Fault, VolatileDisk};
 use crate::lives::{Recorded, Shape, record};
 use crate::random::Random;
 use crate::rounds::{Tally, faults_in, kill, live_with_faults};
-use crate::volume::{Loss, Volume};
+use crate::rules::{Broken, Rule};
+use crate::store::STORE;
+use crate::volume::{Damage, Loss, Volume};
 
 /// How many lives and kills a control may take until it is noticed.
 const TRIES: u64 = 20;
@@ -20,6 +22,10 @@ const CUTS: usize = 60;
 pub enum Planted {
     /// The disk ignores syncs, or some of them.
     Syncs(Syncs),
+    /// The disk damages what was synced.
+    Disk(Damage),
+    /// The disk damages what was synced when the recovery is cut.
+    DiskInRecovery(Damage),
     /// A process is broken.
     Bend(Bend),
     /// A process is broken and is killed.
@@ -30,13 +36,22 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 7] = [
+    pub const ALL: [Planted; 16] = [
         Planted::Syncs(Syncs::Ignored),
         Planted::Syncs(Syncs::IgnoredOfLog),
         Planted::Syncs(Syncs::IgnoredOfNames),
         Planted::Bend(Bend::TellsTooEarly),
         Planted::Bend(Bend::FloorAfterDrop),
+        Planted::Bend(Bend::AuditLater),
+        Planted::Bend(Bend::RevisionLater),
+        Planted::Bend(Bend::TablesApart),
+        Planted::Bend(Bend::ReleaseLater),
+        Planted::Disk(Damage::Swapped),
+        Planted::Disk(Damage::Torn),
+        Planted::Disk(Damage::Headless),
+        Planted::DiskInRecovery(Damage::Headless),
         Planted::KilledAndBent(Bend::TellsTooEarly),
+        Planted::KilledAndBent(Bend::RemovesLog),
         Planted::FaultsUnsaid,
     ];
 
@@ -50,30 +65,40 @@ impl Planted {
                 "the log is not synced at a commit (synchronous=NORMAL)"
             }
             Planted::Syncs(Syncs::IgnoredOfNames) => "the directory is not synced",
-            Planted::Bend(Bend::TellsTooEarly) => "a write is acknowledged before it is committed",
-            Planted::Bend(Bend::FloorAfterDrop) => {
-                "the epoch floor rises in a commit after the drop"
-            }
-            Planted::KilledAndBent(_) => {
+            Planted::Disk(Damage::Swapped) => "two synced pages change places",
+            Planted::Disk(Damage::Torn) => "half of a synced page is gone",
+            Planted::Disk(Damage::Headless) => "the first page is gone, so the store does not open",
+            Planted::DiskInRecovery(_) => "a page is gone when the recovery is cut",
+            Planted::Bend(bend) => bend.what(),
+            Planted::KilledAndBent(Bend::TellsTooEarly) => {
                 "a write is acknowledged before it is committed, and its process killed"
             }
+            Planted::KilledAndBent(Bend::RemovesLog) => {
+                "whoever comes after a killed process removes the log that it left"
+            }
+            Planted::KilledAndBent(bend) => bend.what(),
             Planted::FaultsUnsaid => "a failed sync is taken for a good one",
         }
     }
 
     /// The rule that it breaks.
     #[must_use]
-    pub fn rule(self) -> &'static str {
+    pub fn rule(self) -> Rule {
         match self {
-            Planted::Syncs(_) => RULE_DURABLE,
-            Planted::Bend(Bend::TellsTooEarly) => RULE_DURABLE,
-            Planted::Bend(Bend::FloorAfterDrop) => RULE_EPOCHS,
-            Planted::KilledAndBent(_) => RULE_KILLED,
-            Planted::FaultsUnsaid => RULE_FAULTS,
+            Planted::Syncs(_) | Planted::Bend(Bend::TellsTooEarly | Bend::RemovesLog) => {
+                Rule::Durable
+            }
+            Planted::Bend(Bend::FloorAfterDrop) => Rule::Epochs,
+            Planted::Bend(
+                Bend::AuditLater | Bend::RevisionLater | Bend::TablesApart | Bend::ReleaseLater,
+            ) => Rule::Whole,
+            Planted::Disk(_) | Planted::DiskInRecovery(_) => Rule::Sound,
+            Planted::KilledAndBent(_) => Rule::Killed,
+            Planted::FaultsUnsaid => Rule::Faults,
         }
     }
 
-    /// Tries until it is noticed: how, or `None`.
+    /// Tries until it is noticed under its rule: how, or `None`.
     ///
     /// # Errors
     ///
@@ -93,12 +118,15 @@ impl Planted {
     fn try_once(self, program: &Path, seed: u64) -> Result<Option<String>, String> {
         let mut random = Random::new(seed);
         let life = match self {
-            Planted::Syncs(_) => record(program, seed, Shape::of(seed), None)?,
+            Planted::Syncs(_) | Planted::Disk(_) | Planted::DiskInRecovery(_) => {
+                record(program, seed, Shape::of(seed), None)?
+            }
             Planted::Bend(bend) => record(program, seed, Shape::of(seed), Some(bend))?,
             Planted::KilledAndBent(bend) => {
                 let mut tally = Tally::default();
                 let killed = kill(program, seed, 0, None, Some(bend), &mut random, &mut tally);
-                return Ok(killed.err());
+                let broken = killed.err().filter(|broken| broken.rule == Rule::Killed);
+                return Ok(broken.map(|broken| broken.what));
             }
             Planted::FaultsUnsaid => {
                 let disk = VolatileDisk::recording(Volume::default());
@@ -109,56 +137,51 @@ impl Planted {
                 live_with_faults(program, seed, &disk)?
             }
         };
+        Ok(self.first_broken(program, &life, &mut random))
+    }
+
+    /// The first cut of a life after which its rule is seen broken.
+    fn first_broken(self, program: &Path, life: &Recorded, random: &mut Random) -> Option<String> {
+        let mut cuts = pick(&life.steps(), CUTS, random);
+        // Faults and unsynced files show best when all is lost, and at the end.
+        for (index, cut) in cuts.iter_mut().enumerate() {
+            if index % 2 == 0 {
+                cut.loss = Loss::Everything;
+            }
+        }
+        let after_fault = faults_in(&life.log).last().unwrap_or(0);
+        cuts.push(Cut {
+            at: after_fault.max(life.log.len() / 2),
+            loss: Loss::Everything,
+            seed: 1,
+        });
         let syncs = match self {
             Planted::Syncs(syncs) => syncs,
             _ => Syncs::Obeyed,
         };
-        Ok(first_broken(program, &life, syncs, &mut random))
+        // In a life with faults nothing acknowledged may be lost, and that is seen as everywhere else.
+        let rule = match self.rule() {
+            Rule::Faults => Rule::Durable,
+            rule => rule,
+        };
+        let mut seen = None;
+        leave(life, cuts, syncs, |mut left| {
+            let cut = left.cut;
+            if let Planted::Disk(damage) = self {
+                left.volume.damage(STORE.as_ref(), damage, cut.seed);
+            }
+            let judged = check(program, left.volume, left.expected, 1).and_then(|second| {
+                let Planted::DiskInRecovery(damage) = self else {
+                    return Ok(());
+                };
+                cut_again(program, &second, 1, Some(damage), random)
+            });
+            seen = judged
+                .err()
+                .filter(|broken| broken.rule == rule)
+                .map(|Broken { what, .. }| format!("{:?} lost at {}: {what}", cut.loss, cut.at));
+            seen.is_none()
+        });
+        seen
     }
-}
-
-/// What was acknowledged is there after a power loss.
-pub const RULE_DURABLE: &str = "what was acknowledged survives a power loss at any step";
-/// No epoch is used again.
-pub const RULE_EPOCHS: &str = "no epoch that was told or seen is granted again";
-/// A change is there whole or not at all.
-pub const RULE_WHOLE: &str = "a change is there whole or not at all, with its audit record";
-/// The store goes on.
-pub const RULE_SOUND: &str =
-    "the file is sound afterwards and the store works on, also when its recovery is cut";
-/// Killed processes.
-pub const RULE_KILLED: &str = "a process killed in a write or a sync takes nothing along, and others go on without opening again";
-/// Failed writes and syncs.
-pub const RULE_FAULTS: &str =
-    "after a failed write or sync nothing acknowledged is lost, then or in a later power loss";
-
-fn first_broken(
-    program: &Path,
-    life: &Recorded,
-    syncs: Syncs,
-    random: &mut Random,
-) -> Option<String> {
-    let mut cuts = pick(&life.steps(), CUTS, random);
-    // Faults and unsynced files show best when all is lost, and at the end.
-    for (index, cut) in cuts.iter_mut().enumerate() {
-        if index % 2 == 0 {
-            cut.loss = Loss::Everything;
-        }
-    }
-    let after_fault = faults_in(&life.log).last().unwrap_or(0);
-    cuts.push(Cut {
-        at: after_fault.max(life.log.len() / 2),
-        loss: Loss::Everything,
-        seed: 1,
-    });
-    let mut seen = None;
-    leave(life, cuts, syncs, |left| {
-        let cut = left.cut;
-        let judged = check(program, left.volume, left.expected, 1);
-        seen = judged
-            .err()
-            .map(|what| format!("{:?} lost at {}: {what}", cut.loss, cut.at));
-        seen.is_none()
-    });
-    seen
 }

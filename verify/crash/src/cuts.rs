@@ -8,8 +8,9 @@ use crate::expected::Expected;
 use crate::judge::judge;
 use crate::lives::{Mounted, Recorded};
 use crate::random::Random;
+use crate::rules::{Broken, Rule};
 use crate::store::STORE;
-use crate::volume::{Event, Loss, Volume};
+use crate::volume::{Damage, Event, Loss, Volume};
 use crate::words::Word;
 
 /// Which syncs the disk obeys. All but the first are there to be noticed.
@@ -121,9 +122,9 @@ pub fn check(
     volume: Volume,
     expected: Expected,
     boot: u64,
-) -> Result<Second, String> {
+) -> Result<Second, Broken> {
     let disk = VolatileDisk::recording(volume.clone());
-    let mounted = Mounted::new(disk.clone()).map_err(|error| error.to_string())?;
+    let mounted = Mounted::new(disk.clone()).map_err(|error| Rule::Sound.broken(error))?;
     let settled = judge(program, mounted.path(), &expected, boot)?;
     drop(mounted);
     Ok(Second {
@@ -136,7 +137,8 @@ pub fn check(
     })
 }
 
-/// The power is cut once more, in the life after a cut: mostly while the store is being opened.
+/// The power is cut once more, in the life after a cut: mostly while the store is being opened. A control
+/// damages the store's file then.
 ///
 /// # Errors
 ///
@@ -145,8 +147,9 @@ pub fn cut_again(
     program: &Path,
     second: &Second,
     boot: u64,
+    damage: Option<Damage>,
     random: &mut Random,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let steps = second.recorded.steps();
     let opened_at = second.recorded.position(&Word::Opened);
     let looked_at = second.recorded.position(&Word::Looked);
@@ -161,7 +164,10 @@ pub fn cut_again(
         seed: random.number(),
     };
     let mut result = Ok(());
-    leave(&second.recorded, vec![cut], Syncs::Obeyed, |left| {
+    leave(&second.recorded, vec![cut], Syncs::Obeyed, |mut left| {
+        if let Some(damage) = damage {
+            left.volume.damage(STORE.as_ref(), damage, cut.seed);
+        }
         // Told in this life, on top of what was told in the one before.
         let known = match at <= looked_at {
             true => &second.expected,
@@ -173,7 +179,7 @@ pub fn cut_again(
         }
         result = check(program, left.volume, expected, boot + 1)
             .map(|_| ())
-            .map_err(|what| format!("after a second cut ({cut:?}): {what}"));
+            .map_err(|broken| broken.seen(format!("after a second cut ({cut:?})")));
         false
     });
     result

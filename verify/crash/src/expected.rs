@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::rules::{Broken, Rule};
 use crate::volume::Event;
 use crate::words::{Line, Value, Wish, Word};
 
@@ -267,21 +268,22 @@ impl Expected {
     /// # Errors
     ///
     /// The first rule that is broken, and what was seen.
-    pub fn check(&self, found: &Found) -> Result<(), String> {
+    pub fn check(&self, found: &Found) -> Result<(), Broken> {
         if found.integrity != "ok" {
-            return Err(format!("the file is damaged: {}", found.integrity));
+            let damaged = format!("the file is damaged: {}", found.integrity);
+            return Err(Rule::Sound.broken(damaged));
         }
         for (resource, row) in &self.rows {
             self.check_row(resource, row, found)
                 .and_then(|()| self.check_value(resource, row, found))
-                .map_err(|what| format!("{resource}: {what}"))?;
+                .map_err(|broken| broken.seen(resource))?;
         }
         self.check_both_or_neither(found)?;
         self.check_numbers(found)?;
         self.check_audit(found)
     }
 
-    fn check_row(&self, resource: &str, row: &Row, found: &Found) -> Result<(), String> {
+    fn check_row(&self, resource: &str, row: &Row, found: &Found) -> Result<(), Broken> {
         let absent = FoundRow {
             epoch: found.floor,
             holder: None,
@@ -289,34 +291,42 @@ impl Expected {
         let now = found.rows.get(resource).unwrap_or(&absent);
         let seen = format!("{now:?}, floor {}", found.floor);
         if now.epoch < row.epoch {
-            return Err(format!("epoch {} was told or seen: {seen}", row.epoch));
+            // The trail may know of it; then the change was kept, and only its epoch is free to be used again.
+            let is_known = |record: &FoundRecord| {
+                record.resource.as_deref() == Some(resource) && record.current >= row.epoch
+            };
+            let rule = match found.audit.iter().any(is_known) {
+                true => Rule::Epochs,
+                false => Rule::Durable,
+            };
+            return Err(rule.broken(format!("epoch {} was told or seen: {seen}", row.epoch)));
         }
         if now.epoch == row.epoch && row.epoch > 0 && now.holder.is_some() != row.held {
             let held = if row.held { "held" } else { "free" };
-            return Err(format!("{held} at epoch {}: {seen}", row.epoch));
+            return Err(Rule::Durable.broken(format!("{held} at epoch {}: {seen}", row.epoch)));
         }
         if now.epoch == row.epoch && row.holder.is_some() && now.holder != row.holder {
-            return Err(format!(
+            return Err(Rule::Durable.broken(format!(
                 "held by {:?} at epoch {}: {seen}",
                 row.holder, row.epoch
-            ));
+            )));
         }
         let mut doubts = self.doubts();
         let is_certain =
             !doubts.any(|wish| wish.resource() == resource && wish.is_about_ownership());
         if is_certain && row.held && (now.epoch, &now.holder) != (row.epoch, &row.holder) {
-            return Err(format!(
+            return Err(Rule::Durable.broken(format!(
                 "held by {:?} at epoch {}, and nobody asked for more: {seen}",
                 row.holder, row.epoch
-            ));
+            )));
         }
         if is_certain && now.holder.is_some() && !row.held {
-            return Err(format!("free, and nobody asked for it: {seen}"));
+            return Err(Rule::Durable.broken(format!("free, and nobody asked for it: {seen}")));
         }
         Ok(())
     }
 
-    fn check_value(&self, resource: &str, row: &Row, found: &Found) -> Result<(), String> {
+    fn check_value(&self, resource: &str, row: &Row, found: &Found) -> Result<(), Broken> {
         let now = found.values.get(resource);
         let revision = now.map_or(0, |(revision, _, _)| *revision);
         let seen = || {
@@ -326,11 +336,11 @@ impl Expected {
             })
         };
         if revision < row.revision_seen {
-            return Err(format!(
+            return Err(Rule::Durable.broken(format!(
                 "value revision {} was told or seen: {:?}",
                 row.revision_seen,
                 seen()
-            ));
+            )));
         }
         let Some((_, _, bytes)) = now else {
             return Ok(());
@@ -347,11 +357,17 @@ impl Expected {
         if is_told || (is_asked && is_later) {
             return Ok(());
         }
-        Err(format!("another value than {:?}: {:?}", row.value, seen()))
+        // The value without its revision, or the revision without its value.
+        let is_known = row.value.as_ref().is_some_and(|v| v.1.bytes() == *bytes);
+        let rule = match is_asked || is_known {
+            true => Rule::Whole,
+            false => Rule::Durable,
+        };
+        Err(rule.broken(format!("another value than {:?}: {:?}", row.value, seen())))
     }
 
     /// A register write that releases has done both or neither.
-    fn check_both_or_neither(&self, found: &Found) -> Result<(), String> {
+    fn check_both_or_neither(&self, found: &Found) -> Result<(), Broken> {
         for wish in self.doubts() {
             let Wish::WriteAndEnd {
                 resource,
@@ -368,49 +384,55 @@ impl Expected {
                 .get(resource)
                 .is_some_and(|row| row.epoch == *epoch);
             if has_written && is_held {
-                return Err(format!("{resource}: written and not released: {wish:?}"));
+                let half = format!("{resource}: written and not released: {wish:?}");
+                return Err(Rule::Whole.broken(half));
             }
         }
         Ok(())
     }
 
-    fn check_numbers(&self, found: &Found) -> Result<(), String> {
+    fn check_numbers(&self, found: &Found) -> Result<(), Broken> {
         let mut newest = HashMap::new();
         for (number, resource, epoch) in &found.numbers {
             if !found.numbers_too.contains(number) {
-                return Err(format!("half of the user's write {number} is there"));
+                let half = format!("half of the user's write {number} is there");
+                return Err(Rule::Whole.broken(half));
             }
             let newest = newest.entry(resource).or_insert(0);
             if *epoch < *newest {
-                return Err(format!(
+                return Err(Rule::Epochs.broken(format!(
                     "{resource}: write {number} of epoch {epoch} came after one of epoch {newest}"
-                ));
+                )));
             }
             *newest = *epoch;
             let is_told = self.mutated.get(number) == Some(&(resource.clone(), *epoch));
             let is_it =
                 |wish: &Wish| matches!(wish, Wish::Mutate { number: asked, .. } if asked == number);
             if !is_told && !self.doubts().any(is_it) {
-                return Err(format!("nobody asked for the user's write {number}"));
+                let unasked = format!("nobody asked for the user's write {number}");
+                return Err(Rule::Whole.broken(unasked));
             }
         }
         if found.numbers.len() != found.numbers_too.len() {
-            return Err("half of a user's write is there".to_owned());
+            return Err(Rule::Whole.broken("half of a user's write is there"));
         }
         match self.mutated.keys().find(|n| !found.numbers_too.contains(n)) {
-            Some(number) => Err(format!("the user's write {number} was told and is gone")),
+            Some(number) => {
+                let gone = format!("the user's write {number} was told and is gone");
+                Err(Rule::Durable.broken(gone))
+            }
             None => Ok(()),
         }
     }
 
     /// Every change of ownership has its record, and the records follow each other.
-    fn check_audit(&self, found: &Found) -> Result<(), String> {
+    fn check_audit(&self, found: &Found) -> Result<(), Broken> {
         let mut newest = BTreeMap::<&str, &FoundRecord>::new();
         let mut grants = BTreeSet::new();
         let mut ends = BTreeSet::new();
         for (index, record) in found.audit.iter().enumerate() {
             if record.id != found.audit[0].id + index as u64 {
-                return Err(format!("a record is missing before {record:?}"));
+                return Err(Rule::Whole.broken(format!("a record is missing before {record:?}")));
             }
             // A rejected write is no change.
             let Some(resource) = record
@@ -429,24 +451,30 @@ impl Expected {
             if let Some(before) = newest.insert(resource, record)
                 && before.current >= record.current
             {
-                return Err(format!("epochs do not grow: {before:?}, {record:?}"));
+                let stuck = format!("epochs do not grow: {before:?}, {record:?}");
+                return Err(Rule::Epochs.broken(stuck));
             }
         }
         for (resource, row) in &found.rows {
             match newest.get(resource.as_str()) {
                 Some(record) if record.current == row.epoch => {}
-                other => return Err(format!("{resource}: {row:?}, but the audit says {other:?}")),
+                other => {
+                    let apart = format!("{resource}: {row:?}, but the audit says {other:?}");
+                    return Err(Rule::Whole.broken(apart));
+                }
             }
         }
         for (resource, row) in &self.rows {
             for (epoch, holder) in &row.grants {
                 if !grants.contains(&(resource.as_str(), *epoch, Some(holder.as_str()))) {
-                    return Err(format!("{resource}: no record of the grant of {epoch}"));
+                    let missing = format!("{resource}: no record of the grant of {epoch}");
+                    return Err(Rule::Whole.broken(missing));
                 }
             }
             for epoch in &row.ends {
                 if !ends.contains(&(resource.as_str(), *epoch)) {
-                    return Err(format!("{resource}: no record of the end of {epoch}"));
+                    let missing = format!("{resource}: no record of the end of {epoch}");
+                    return Err(Rule::Whole.broken(missing));
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::expected::Expected;
+use crate::rules::{Broken, Rule};
 use crate::store::{go_on, look, open_after_death};
 use crate::teller::Teller;
 use crate::words::{Line, Word};
@@ -22,7 +23,7 @@ enum Verdict {
     /// Everything is there, and this has to stay from now on.
     Sound(Box<Expected>),
     /// A rule is broken.
-    Broken(String),
+    Broken(Broken),
 }
 
 /// Starts such a process for the disk at `directory`. Answers what has to stay from then on.
@@ -35,8 +36,8 @@ pub fn judge(
     directory: &Path,
     expected: &Expected,
     boot: u64,
-) -> Result<Expected, String> {
-    let text = serde_json::to_vec(expected).map_err(text)?;
+) -> Result<Expected, Broken> {
+    let told = serde_json::to_vec(expected).map_err(text)?;
     let mut child = Command::new(program)
         .arg("judge")
         .arg(directory)
@@ -44,16 +45,19 @@ pub fn judge(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(self::text)?;
+        .map_err(text)?;
     if let Some(mut input) = child.stdin.take() {
         // A child that is gone says why by its status.
-        let _ = input.write_all(&text);
+        let _ = input.write_all(&told);
     }
-    let output = child.wait_with_output().map_err(self::text)?;
+    let output = child.wait_with_output().map_err(text)?;
     match serde_json::from_slice(&output.stdout) {
         Ok(Verdict::Sound(settled)) => Ok(*settled),
         Ok(Verdict::Broken(what)) => Err(what),
-        Err(_) => Err(format!("the store ends its process: {}", output.status)),
+        Err(_) => {
+            let status = output.status;
+            Err(Rule::Sound.broken(format!("the store ends its process: {status}")))
+        }
     }
 }
 
@@ -86,16 +90,16 @@ fn judge_store(
     expected: Expected,
     boot: u64,
     teller: &Teller,
-) -> Result<Expected, String> {
-    let store =
-        open_after_death(directory, boot).map_err(|error| format!("it does not open: {error}"))?;
+) -> Result<Expected, Broken> {
+    let store = open_after_death(directory, boot)
+        .map_err(|error| Rule::Sound.broken(format!("it does not open: {error}")))?;
     teller.say(Word::Opened);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .map_err(text)?;
     runtime.block_on(async {
-        let found = look(&store).await?;
+        let found = look(&store).await.map_err(text)?;
         expected.check(&found)?;
         teller.say(Word::Looked);
         let settled = expected.settled(&found);
@@ -107,14 +111,15 @@ fn judge_store(
             }
         };
         go_on(&store, boot, &settled, &found, &tell).await?;
-        let found = look(&store).await?;
+        let found = look(&store).await.map_err(text)?;
         let said = said.into_inner().map_err(text)?;
         said.check(&found)
-            .map_err(|what| format!("after it went on: {what}"))?;
+            .map_err(|broken| broken.seen("after it went on"))?;
         Ok(settled)
     })
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+/// Whatever fails here keeps the store from being judged: it does not work on.
+fn text(error: impl std::fmt::Display) -> Broken {
+    Rule::Sound.broken(error)
 }

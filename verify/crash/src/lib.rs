@@ -28,6 +28,7 @@ pub mod lives;
 mod mount;
 pub mod random;
 pub mod rounds;
+pub mod rules;
 pub mod store;
 mod teller;
 mod volume;
@@ -36,4 +37,4 @@ pub mod work;
 
 pub use disk::{FAULT, Fault, Held, Moment, TOLD, VolatileDisk};
 pub use mount::mount;
-pub use volume::{Event, Loss, Volume};
+pub use volume::{Damage, Event, Loss, Volume};

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use aster_crash::VolatileDisk;
-use aster_crash::controls::{
-    Planted, RULE_DURABLE, RULE_EPOCHS, RULE_FAULTS, RULE_KILLED, RULE_SOUND, RULE_WHOLE,
-};
+use aster_crash::controls::Planted;
 use aster_crash::judge::judge_here;
 use aster_crash::lives::{Mounted, ordered};
 use aster_crash::rounds::{Kind, Tally, run};
+use aster_crash::rules::{Broken, Rule};
 use aster_crash::work::work;
 use aster_evidence::{Deadline, Evidence, Options};
 use aster_lease::{Entropy as _, SystemEntropy};
@@ -92,10 +91,11 @@ fn go(arguments: &Arguments) -> ExitCode {
     let seeds = go_on_until(&deadline, &program, start, &mut evidence);
     evidence.seed(format!("{start} to {}", start.wrapping_add(seeds)));
     for planted in Planted::ALL {
+        let rule = planted.rule().text();
         match planted.find(&program, start) {
-            Ok(Some(seen)) => evidence.caught(planted.rule(), planted.what(), &short(&seen)),
-            Ok(None) => evidence.missed(planted.rule(), planted.what(), "nothing was noticed"),
-            Err(error) => evidence.missed(planted.rule(), planted.what(), &short(&error)),
+            Ok(Some(seen)) => evidence.caught(rule, planted.what(), &short(&seen)),
+            Ok(None) => evidence.missed(rule, planted.what(), "nothing was noticed"),
+            Err(error) => evidence.missed(rule, planted.what(), &short(&error)),
         }
     }
     evidence.not_covered("disks that lie about a sync, or change what they once kept");
@@ -132,21 +132,14 @@ fn go_on_until(deadline: &Deadline, program: &Path, start: u64, evidence: &mut E
     let (tally, evidence) = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     count(evidence, &tally);
     if evidence.broken.is_empty() {
-        for rule in [
-            RULE_DURABLE,
-            RULE_EPOCHS,
-            RULE_WHOLE,
-            RULE_SOUND,
-            RULE_KILLED,
-            RULE_FAULTS,
-        ] {
-            evidence.held(rule);
+        for rule in Rule::ALL {
+            evidence.held(rule.text());
         }
     }
     next.into_inner()
 }
 
-fn note(evidence: &mut Evidence, result: Result<(), String>, seed: u64) {
+fn note(evidence: &mut Evidence, result: Result<(), Broken>, seed: u64) {
     if let Err(what) = result {
         let broken = format!("seed {seed}: {what}; repeat it with: {COMMAND} --seed {seed}");
         eprintln!("{broken}");

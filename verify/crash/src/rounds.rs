@@ -9,6 +9,7 @@ use crate::cuts::{Cut, Syncs, check, cut_again, index, leave, pick};
 use crate::disk::{FAULT, Fault, Held, Moment, VolatileDisk};
 use crate::lives::{Mounted, Recorded, Shape, Worker, record, said};
 use crate::random::Random;
+use crate::rules::{Broken, Rule};
 use crate::store::STORE;
 use crate::volume::{Event, Loss, Volume};
 use crate::words::Word;
@@ -102,11 +103,11 @@ pub fn run(
     cuts: usize,
     only: Option<usize>,
     tally: &mut Tally,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let mut random = Random::new(seed);
     match Kind::of(seed) {
         Kind::Power => {
-            let life = record(program, seed, Shape::of(seed), None)?;
+            let life = record(program, seed, Shape::of(seed), None).map_err(text)?;
             judge_cuts(program, &life, cuts, &[], only, &mut random, tally)
         }
         Kind::Kill => {
@@ -141,7 +142,7 @@ pub fn judge_cuts(
     only: Option<usize>,
     random: &mut Random,
     tally: &mut Tally,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let steps = life.steps();
     tally.lives += 1;
     tally.steps += steps.len() as u64;
@@ -169,12 +170,14 @@ pub fn judge_cuts(
         result = check(program, left.volume, left.expected, 1).and_then(|second| {
             if tally.cuts.is_multiple_of(CUT_AGAIN_EVERY) {
                 tally.second_cuts += 1;
-                cut_again(program, &second, 1, random)?;
+                cut_again(program, &second, 1, None, random)?;
             }
             Ok(())
         });
         if let Err(what) = &result {
-            result = Err(format!("--cut {} ({:?}): {what}", cut.at, cut.loss));
+            result = Err(what
+                .clone()
+                .seen(format!("--cut {} ({:?})", cut.at, cut.loss)));
         }
         result.is_ok()
     });
@@ -196,7 +199,7 @@ pub fn kill(
     bend: Option<Bend>,
     random: &mut Random,
     tally: &mut Tally,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let shape = Shape {
         processes: 2,
         callers: 3,
@@ -233,13 +236,13 @@ pub fn kill(
     victim.kill();
     let outcome = [Held::Done, Held::Undone, Held::Half][index(random, 3)];
     disk.release(outcome);
-    victim.wait()?;
+    victim.wait().map_err(text)?;
     let killed_at = disk.log_length();
     tally.kills += u64::from(is_killed);
     tally.survived += u64::from(is_killed && survivor.is_some());
-    start(0, 1, 4)?.finish()?;
+    start(0, 1, 4)?.finish().map_err(text)?;
     if let Some(survivor) = survivor {
-        survivor.finish()?;
+        survivor.finish().map_err(text)?;
     }
     drop(mounted);
     let life = Recorded {
@@ -250,7 +253,7 @@ pub fn kill(
         .words()
         .find(|line| matches!(line.word, Word::Failed(_) | Word::NotOpened(_)));
     if let Some(line) = failed {
-        return Err(format!("a killed process made others fail: {line:?}"));
+        return Err(Rule::Killed.broken(format!("it made others fail: {line:?}")));
     }
     // All processes are dead now, and the page cache is as they left it.
     let end = Cut {
@@ -264,7 +267,7 @@ pub fn kill(
         result = check(program, left.volume, left.expected, 0).map(|_| ());
         false
     });
-    result.map_err(|what| format!("after a kill: {what}"))?;
+    result.map_err(|broken| Rule::Killed.broken(broken).seen("after a kill"))?;
     judge_cuts(program, &life, cuts, &[killed_at], only, random, tally)
 }
 
@@ -276,7 +279,7 @@ fn fault(
     only: Option<usize>,
     random: &mut Random,
     tally: &mut Tally,
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let is_for_good = random.chance(1, 6);
     let disk = VolatileDisk::recording(Volume::default());
     if is_for_good {
@@ -315,7 +318,7 @@ pub fn live_with_faults(
     program: &Path,
     seed: u64,
     disk: &VolatileDisk,
-) -> Result<Recorded, String> {
+) -> Result<Recorded, Broken> {
     let shape = Shape::of(seed.wrapping_add((seed >> 32) * 4));
     let mounted = Mounted::new(disk.clone()).map_err(text)?;
     let mut workers = Vec::new();
@@ -324,7 +327,7 @@ pub fn live_with_faults(
         workers.push(Worker::start(program, mounted.path(), &plan).map_err(text)?);
     }
     for worker in workers {
-        worker.finish()?;
+        worker.finish().map_err(text)?;
     }
     drop(mounted);
     Ok(Recorded {
@@ -342,7 +345,7 @@ pub fn faults_in(log: &[Event]) -> impl Iterator<Item = usize> {
 }
 
 /// A fault that has passed is over: who had opened the store gets answers again, without opening it again.
-fn goes_on_after_faults(life: &Recorded) -> Result<(), String> {
+fn goes_on_after_faults(life: &Recorded) -> Result<(), Broken> {
     let is_opened = life
         .words()
         .all(|line| !matches!(line.word, Word::NotOpened(_)));
@@ -356,13 +359,14 @@ fn goes_on_after_faults(life: &Recorded) -> Result<(), String> {
         .filter(|line| matches!(line.word, Word::Asks(_)));
     let (failures, asked) = (failures.count(), asked.count());
     if is_opened && asked > 40 && failures * 2 > asked {
-        return Err(format!(
+        return Err(Rule::Faults.broken(format!(
             "after the last fault {failures} of {asked} requests failed"
-        ));
+        )));
     }
     Ok(())
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+/// Without any fault of the disk everybody works and ends.
+fn text(error: impl std::fmt::Display) -> Broken {
+    Rule::Sound.broken(error)
 }

@@ -11,9 +11,10 @@ use aster_lease::{
     ResourceName, TransitionOutcome, Ttl,
 };
 use aster_sqlite::{ClockDomain, OpenError, SqliteOptions, SqliteSerializer, StoreTime, rusqlite};
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 
 use crate::expected::{Expected, Found, FoundRecord, FoundRow};
+use crate::rules::{Broken, Rule};
 use crate::words::{Line, Word};
 
 /// The store's file on a disk.
@@ -29,7 +30,7 @@ const CLAIM_TIME: Duration = Duration::from_millis(100);
 /// …and there are not more of them than callers.
 const GHOSTS_MAX: u32 = 16;
 /// A store that does not answer is broken.
-const BUSY_BOUND: Duration = Duration::from_secs(20);
+pub(crate) const BUSY_BOUND: Duration = Duration::from_secs(20);
 
 /// The machine's clock after so many reboots: a power loss is one.
 struct Boot(u64);
@@ -191,7 +192,7 @@ fn look_inside(path: &Path, found: &mut Found) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn number(value: i64) -> u64 {
+pub(crate) fn number(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
@@ -206,20 +207,45 @@ pub fn write_number(
     writer: &str,
     number: u64,
 ) -> Result<(), FencedError<rusqlite::Error>> {
+    store.mutate_fenced(fence, writer, |tx| {
+        write_first(tx, fence, number)?;
+        write_second(tx, number)
+    })
+}
+
+/// The same in two steps, as it must not be.
+///
+/// # Errors
+///
+/// As the store's own.
+pub fn write_number_apart(
+    store: &SqliteSerializer,
+    fence: &Fence,
+    writer: &str,
+    number: u64,
+) -> Result<(), FencedError<rusqlite::Error>> {
+    store.mutate_fenced(fence, writer, |tx| write_first(tx, fence, number))?;
+    store.mutate_fenced(fence, writer, |tx| write_second(tx, number))
+}
+
+fn write_first(tx: &Transaction<'_>, fence: &Fence, number: u64) -> rusqlite::Result<()> {
     let number = i64::try_from(number).unwrap_or(i64::MAX);
     let epoch = i64::try_from(fence.epoch).unwrap_or(i64::MAX);
-    store.mutate_fenced(fence, writer, |tx| {
-        tx.execute_batch(
-            "CREATE TABLE IF NOT EXISTS numbers (number INTEGER, resource TEXT, epoch INTEGER);
+    tx.execute_batch(
+        "CREATE TABLE IF NOT EXISTS numbers (number INTEGER, resource TEXT, epoch INTEGER);
              CREATE TABLE IF NOT EXISTS numbers_too (number INTEGER)",
-        )?;
-        tx.execute(
-            "INSERT INTO numbers VALUES (?1, ?2, ?3)",
-            rusqlite::params![number, fence.resource.as_str(), epoch],
-        )?;
-        tx.execute("INSERT INTO numbers_too VALUES (?1)", [number])
-            .map(|_| ())
-    })
+    )?;
+    tx.execute(
+        "INSERT INTO numbers VALUES (?1, ?2, ?3)",
+        rusqlite::params![number, fence.resource.as_str(), epoch],
+    )
+    .map(|_| ())
+}
+
+fn write_second(tx: &Transaction<'_>, number: u64) -> rusqlite::Result<()> {
+    let number = i64::try_from(number).unwrap_or(i64::MAX);
+    tx.execute("INSERT INTO numbers_too VALUES (?1)", [number])
+        .map(|_| ())
 }
 
 /// Works on after a death: who was held off stays out, what was free or held can be had again above every
@@ -234,7 +260,7 @@ pub async fn go_on(
     expected: &Expected,
     found: &Found,
     tell: &(dyn Fn(Line) + Sync),
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     for (resource, holder) in expected.held_off() {
         if found
             .rows
@@ -244,12 +270,12 @@ pub async fn go_on(
             continue;
         }
         let op = acquire(holder, &format!("{boot} {resource} held off"));
-        match store.transition(resource, op).await.map_err(text)? {
+        match store.transition(resource, op).await.map_err(stuck)? {
             TransitionOutcome::Denied(DenyReason::HeldOff, _) => {}
             other => {
-                return Err(format!(
+                return Err(Rule::Durable.broken(format!(
                     "{resource}: {holder} was held off, and now: {other:?}"
-                ));
+                )));
             }
         }
     }
@@ -278,7 +304,7 @@ async fn take(
     highest: u64,
     stale: Option<Fence>,
     tell: &(dyn Fn(Line) + Sync),
-) -> Result<(), String> {
+) -> Result<(), Broken> {
     let caller = format!("boot {boot} {resource}");
     let tell = |word| {
         let caller = caller.clone();
@@ -289,12 +315,12 @@ async fn take(
             holder: principal(&holder),
             epoch: highest,
         };
-        match store.transition(resource, renew).await.map_err(text)? {
+        match store.transition(resource, renew).await.map_err(stuck)? {
             TransitionOutcome::Renewed => {}
             other => {
-                return Err(format!(
+                return Err(Rule::Sound.broken(format!(
                     "{resource}: a held lease was not renewed: {other:?}"
-                ));
+                )));
             }
         }
         let revoke = LeaseOp::Revoke {
@@ -305,15 +331,15 @@ async fn take(
         tell(Word::Asks(crate::words::Wish::End {
             resource: resource.to_owned(),
         }));
-        match store.transition(resource, revoke).await.map_err(text)? {
+        match store.transition(resource, revoke).await.map_err(stuck)? {
             TransitionOutcome::Revoked => tell(Word::Ended {
                 resource: resource.to_owned(),
                 epoch: highest,
             }),
             other => {
-                return Err(format!(
+                return Err(Rule::Sound.broken(format!(
                     "{resource}: a held lease was not revoked: {other:?}"
-                ));
+                )));
             }
         }
     }
@@ -325,7 +351,7 @@ async fn take(
     let fence = loop {
         let op = acquire(&successor, &format!("{boot} {resource}"));
         tries += 1;
-        match store.transition(resource, op).await.map_err(text)? {
+        match store.transition(resource, op).await.map_err(stuck)? {
             TransitionOutcome::Granted(fence) => break fence,
             // Somebody dead was next in the queue, and that costs a claim time: as long as the machine runs,
             // and without sockets on this disk, nobody can tell that it is dead. A reboot tells.
@@ -334,14 +360,17 @@ async fn take(
             {
                 tokio::time::sleep(CLAIM_TIME).await;
             }
-            other => return Err(format!("{resource}: free, and not granted: {other:?}")),
+            other => {
+                let denied = format!("{resource}: free, and not granted: {other:?}");
+                return Err(Rule::Sound.broken(denied));
+            }
         }
     };
     if fence.epoch <= highest {
-        return Err(format!(
+        return Err(Rule::Epochs.broken(format!(
             "{resource}: epoch {} was granted again; {highest} was told or seen before",
             fence.epoch
-        ));
+        )));
     }
     tell(Word::Granted {
         resource: resource.to_owned(),
@@ -359,10 +388,10 @@ async fn take(
             .compare_and_set(&stale, &holder, any, b"late".to_vec())
             .await;
         if !matches!(late, Err(aster_lease::RegisterError::Rejected(_))) {
-            return Err(format!(
+            return Err(Rule::Epochs.broken(format!(
                 "{resource}: a write of epoch {} was answered {late:?}",
                 stale.epoch
-            ));
+            )));
         }
     }
     let value = crate::words::Value {
@@ -376,7 +405,7 @@ async fn take(
     let value_revision = store
         .compare_and_set(&fence, &successor, ExpectedRevision::Any, value.bytes())
         .await
-        .map_err(text)?;
+        .map_err(stuck)?;
     tell(Word::Wrote {
         resource: resource.to_owned(),
         epoch: fence.epoch,
@@ -396,7 +425,7 @@ pub fn acquire(candidate: &str, words: &str) -> LeaseOp {
     }
 }
 
-async fn join_all<F: Future<Output = Result<(), String>>>(futures: Vec<F>) -> Result<(), String> {
+async fn join_all<F: Future<Output = Result<(), Broken>>>(futures: Vec<F>) -> Result<(), Broken> {
     let mut waiting: Vec<_> = futures.into_iter().map(Box::pin).collect();
     std::future::poll_fn(|context| {
         let mut failed = None;
@@ -419,4 +448,9 @@ async fn join_all<F: Future<Output = Result<(), String>>>(futures: Vec<F>) -> Re
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// Who asks gets an answer.
+fn stuck(error: impl std::fmt::Display) -> Broken {
+    Rule::Sound.broken(error)
 }

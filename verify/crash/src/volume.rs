@@ -106,6 +106,17 @@ impl Loss {
     ];
 }
 
+/// What a broken disk does to content that was synced. Only for controls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// Two pages of a file have changed places.
+    Swapped,
+    /// The second half of a page is gone.
+    Torn,
+    /// The first page is gone.
+    Headless,
+}
+
 #[derive(Debug, Clone)]
 enum Change {
     Write { offset: usize, data: Arc<[u8]> },
@@ -234,6 +245,31 @@ impl Volume {
             files,
             last_inode: self.last_inode,
         }
+    }
+
+    /// Does that to the file of that name; `seed` picks the pages.
+    pub fn damage(&mut self, name: &std::ffi::OsStr, damage: Damage, seed: u64) {
+        let mut random = Random::new(seed);
+        let Some(file) = self.find(name).and_then(|inode| self.files.get_mut(&inode)) else {
+            return;
+        };
+        let pages = file.content.len() / PAGE;
+        if pages < 3 {
+            return;
+        }
+        // The first page is special to every format.
+        let mut page = || 1 + usize::try_from(random.below(pages as u64 - 1)).unwrap_or(0);
+        let (one, other) = (page() * PAGE, page() * PAGE);
+        match damage {
+            Damage::Swapped => {
+                for byte in 0..PAGE {
+                    file.content.swap(one + byte, other + byte);
+                }
+            }
+            Damage::Torn => file.content[one + PAGE / 2..one + PAGE].fill(0),
+            Damage::Headless => file.content[..PAGE].fill(0),
+        }
+        file.durable.clone_from(&file.content);
     }
 
     /// A number that tells this content from any other.

@@ -5,7 +5,7 @@
 //! revokes with and without a hold-off, cancels, register writes, the user's own writes, hand-overs in the
 //! queue, and so many names used once that idle rows are dropped behind the floor.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aster_lease::{
@@ -16,7 +16,7 @@ use aster_sqlite::SqliteSerializer;
 
 use crate::bend::{self, Bend};
 use crate::random::Random;
-use crate::store::{self, QUEUE, STORE, acquire, id_of, principal, write_number};
+use crate::store::{self, QUEUE, acquire, id_of, principal, write_number, write_number_apart};
 use crate::teller::Teller;
 use crate::words::{Value, Wish, Word};
 
@@ -56,6 +56,9 @@ pub fn work(directory: &Path, plan: &Plan) -> std::io::Result<()> {
         directory,
         format!("life {} process {}", plan.life, plan.process),
     )?;
+    if let Some(bend) = plan.bend {
+        bend.before_opening(directory, plan.life);
+    }
     let store = match store::open(directory, plan.boot) {
         Ok(store) => store,
         Err(error) => {
@@ -69,6 +72,7 @@ pub fn work(directory: &Path, plan: &Plan) -> std::io::Result<()> {
     let local = tokio::task::LocalSet::new();
     for number in 0..plan.callers {
         let caller = Caller {
+            directory: directory.to_owned(),
             store: store.clone(),
             teller: teller.of(format!(
                 "life {} process {} caller {number}",
@@ -80,8 +84,8 @@ pub fn work(directory: &Path, plan: &Plan) -> std::io::Result<()> {
         };
         local.spawn_local(caller.take_turns());
     }
-    if plan.bend == Some(Bend::FloorAfterDrop) {
-        local.spawn_local(bend::sweep_badly(directory.join(STORE), plan.turns));
+    if let Some(step) = plan.bend.and_then(|bend| bend.beside(directory)) {
+        local.spawn_local(bend::go_on_beside(directory.to_owned(), step, plan.turns));
     }
     runtime.block_on(local);
     drop(store);
@@ -94,6 +98,7 @@ fn id_number(life: u64, process: u64, caller: u64) -> u64 {
 }
 
 struct Caller {
+    directory: PathBuf,
     store: SqliteSerializer,
     teller: Teller,
     random: Random,
@@ -315,7 +320,11 @@ impl Caller {
             resource: resource.clone(),
             number,
         }));
-        match write_number(&self.store, &owned.fence, &owned.holder, number) {
+        let write = match self.plan.bend {
+            Some(Bend::TablesApart) => write_number_apart,
+            _ => write_number,
+        };
+        match write(&self.store, &owned.fence, &owned.holder, number) {
             Ok(()) => self.say(Word::Mutated {
                 resource,
                 epoch,
@@ -369,11 +378,33 @@ impl Caller {
             },
         };
         if self.plan.bend == Some(Bend::TellsTooEarly) {
-            self.say(told(known.map_or(0, |value| value.value_revision) + 1));
+            self.say(told(
+                known.as_ref().map_or(0, |value| value.value_revision) + 1,
+            ));
         }
         let (any, bytes) = (ExpectedRevision::Any, value.bytes());
+        if self.plan.bend == Some(Bend::RevisionLater) && known.is_some() && !ends {
+            match bend::write_badly(&self.directory, resource, &bytes) {
+                Ok(value_revision) => self.say(told(value_revision)),
+                Err(error) => self.fail(&error),
+            }
+            return;
+        }
         let write_id = WriteId::from_bytes(id_of(&value.name));
         let written = match ends {
+            true if self.plan.bend == Some(Bend::ReleaseLater) => {
+                let store = &self.store;
+                let written = store
+                    .compare_and_set_with_id(fence, holder, any, bytes, write_id)
+                    .await;
+                let release = LeaseOp::Release {
+                    holder: principal(holder),
+                    epoch,
+                };
+                // Nobody else ends it here.
+                let _ = store.transition(resource, release).await;
+                written
+            }
             true => {
                 let store = &self.store;
                 store

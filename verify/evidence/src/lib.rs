@@ -144,6 +144,28 @@ impl Evidence {
         self.broken.is_empty() && self.controls.iter().all(|control| control.is_caught)
     }
 
+    /// The rules that held, and that nothing planted was caught under in this run: whether their check would
+    /// notice anything, it does not show.
+    ///
+    /// ```
+    /// # use aster_evidence::Evidence;
+    /// let mut evidence = Evidence::new("model", "every order of events", "cargo run -p aster-model");
+    /// evidence.held("epochs grow");
+    /// evidence.held("a grant id is granted once");
+    /// evidence.caught("epochs grow", "a floor raised after the drop", "after 13 steps");
+    /// evidence.missed("a grant id is granted once", "a retry that mints another", "not found");
+    /// assert_eq!(evidence.rules_without_a_control(), ["a grant id is granted once"]);
+    /// ```
+    #[must_use]
+    pub fn rules_without_a_control(&self) -> Vec<&str> {
+        let has_control = |rule: &&str| {
+            let mut controls = self.controls.iter();
+            controls.any(|control| control.is_caught && control.rule == *rule)
+        };
+        let held = self.held.iter().map(String::as_str);
+        held.filter(|rule| !has_control(rule)).collect()
+    }
+
     /// Notes how long it took and writes it to `path`, if there is one.
     ///
     /// # Errors

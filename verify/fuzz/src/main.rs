@@ -158,12 +158,9 @@ fn run(only: Option<&'static Target>, seed: u64, deadline: &Deadline) -> Evidenc
             ),
             None => format!("not in {} runs", report.executions),
         };
-        evidence.control(
-            control.rule,
-            control.planted,
-            report.failure.is_some(),
-            &seen,
-        );
+        // Under the words that it is held under.
+        let planted = format!("{} ({})", control.planted, control.rule);
+        evidence.control(target.what, &planted, report.failure.is_some(), &seen);
     }
     let asked: Vec<&Target> = targets::ALL
         .iter()

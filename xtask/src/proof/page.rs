@@ -151,6 +151,13 @@ fn section(evidence: &Evidence, formatter: &mut fmt::Formatter<'_>) -> fmt::Resu
             writeln!(formatter, "- {rule}")?;
         }
     }
+    let unproven = evidence.rules_without_a_control();
+    if !unproven.is_empty() {
+        writeln!(formatter, "\nHeld, and nothing planted was caught under it:\n")?;
+        for rule in unproven {
+            writeln!(formatter, "- {rule}")?;
+        }
+    }
     controls(&evidence.controls, formatter)?;
     if !evidence.not_covered.is_empty() {
         writeln!(formatter, "\nNot covered:\n")?;
