@@ -68,6 +68,20 @@ async fn release_overlapping_a_renewal_frees_at_once() {
     }
 }
 
+/// A row whose ttl has passed stays held until somebody takes it, and accepts its fence for so long. So a
+/// release still has to end the epoch, or a write that is on its way would be accepted after it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_store_saw_expire_is_released_all_the_same() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.script([Fault::Deny(DenyReason::Expired)]);
+    assert_eq!(lease.lost().await, EndedReason::Expired);
+    assert!(network.store.snapshot(RESOURCE).await.unwrap().held);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let snapshot = network.store.snapshot(RESOURCE).await.unwrap();
+    assert_eq!((snapshot.held, snapshot.epoch), (false, 2));
+}
+
 /// The machine sleeps for longer than a release may take, just before it sends anything: the next owner
 /// need not wait for a ttl because of that.
 #[tokio::test(start_paused = true)]

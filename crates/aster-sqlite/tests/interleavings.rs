@@ -10,13 +10,16 @@
 mod support;
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use aster_core::{DenyReason, ErrorKind, TransitionOutcome};
+use aster_core::{DenyReason, ErrorKind, FenceRejection, TransitionOutcome};
+use aster_lease::FencedError;
 use support::*;
 
 /// How long something that must not happen is waited for.
 const A_WHILE: Duration = Duration::from_millis(300);
+/// How long something that has to happen is waited for at most.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_renewal_that_goes_into_a_lost_side_file_is_not_acknowledged() {
@@ -160,4 +163,66 @@ async fn a_renewal_after_a_takeover_was_judged_is_not_acknowledged() {
         "{reason:?}"
     );
     assert_eq!(granted(takeover.await.unwrap()).epoch, fence.epoch + 1);
+}
+
+/// A plain read refuses stale writers before they take a lock. It is no check: ownership may end between
+/// it and the lock, and then the check inside the transaction refuses the write.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_write_whose_ownership_ends_while_it_waits_for_the_lock_is_rejected() {
+    let place = Place::new();
+    let store = place.open();
+    let fence = acquire(&store, "catalog", "worker-a").await;
+    // It opens the connection for plain reads, so that the next one to open the log is the write's own.
+    let nothing = |_: &rusqlite::Transaction<'_>| Ok::<_, rusqlite::Error>(());
+    store
+        .mutate_fenced(&fence, "worker-b", nothing)
+        .unwrap_err();
+    let mut others = rusqlite::Connection::open(&place.path).unwrap();
+    others.busy_timeout(PATIENCE).unwrap();
+    let lock = others
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .unwrap();
+
+    let opened_before = times_open(&place);
+    let writing = std::thread::spawn(move || {
+        let mut has_run = false;
+        let answer = store.mutate_fenced(&fence, "worker-a", |_| {
+            has_run = true;
+            Ok::<_, rusqlite::Error>(())
+        });
+        (answer, has_run)
+    });
+    let begun = Instant::now();
+    while times_open(&place) == opened_before {
+        assert!(begun.elapsed() < PATIENCE, "the write was not begun");
+        std::thread::yield_now();
+    }
+    // The look is over. Another process ends the lease, as a release does.
+    let ended = "UPDATE aster_rows SET epoch = epoch + 1, revision = revision + 1,
+                 holder = NULL, ttl_ms = NULL";
+    assert_eq!(lock.execute(ended, []).unwrap(), 1);
+    lock.commit().unwrap();
+    let (answer, has_run) = writing.join().unwrap();
+    let stale = FenceRejection::StaleEpoch {
+        carried: 1,
+        current: 2,
+    };
+    match answer {
+        Err(FencedError::Rejected(rejection)) => assert_eq!(rejection, stale),
+        other => panic!("the stale write was not rejected: {other:?}"),
+    }
+    assert!(!has_run, "and its closure did not run");
+}
+
+/// How often this process has the main file's log open: once for each connection.
+#[cfg(target_os = "linux")]
+fn times_open(place: &Place) -> usize {
+    let mut log = place.path.canonicalize().unwrap().into_os_string();
+    log.push("-wal");
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    descriptors
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.as_os_str() == log)
+        .count()
 }

@@ -202,6 +202,22 @@ async fn a_waiter_whose_time_is_over_leaves_no_ghost() {
     assert_eq!(acquire(&store, "catalog", "worker-c").await.epoch, 3);
 }
 
+/// A process that stands still does not see that its waiter's time is over. Whoever comes next does, and
+/// need not wait for a claim time first.
+#[tokio::test]
+async fn a_waiter_whose_time_is_over_is_passed_over_while_its_process_stands_still() {
+    let place = Place::new();
+    let time = TestTime::new("boot");
+    let ours = place.open_at(&time);
+    let still = place.open_at(&TestTime::new("boot"));
+    acquire(&ours, "catalog", "worker-a").await;
+    let waiter = waiting(&still, "catalog", "worker-b", 1).await;
+    time.advance_ms(u64::try_from(LONG.as_millis()).unwrap());
+    let fence = acquire(&ours, "catalog", "worker-c").await;
+    assert_eq!((fence.epoch, fence.holder.as_str()), (2, "worker-c"));
+    waiter.abort();
+}
+
 #[tokio::test]
 async fn a_dropped_wait_leaves_the_queue_and_gives_back_a_grant_that_it_did_not_see() {
     let place = Place::new();

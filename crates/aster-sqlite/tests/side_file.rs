@@ -191,6 +191,28 @@ async fn revisions_never_go_back_when_the_side_file_is_lost() {
     }
 }
 
+/// Renewals are not synced, so a power loss may take the newest ones along, with the revisions that they
+/// made. Whoever has seen those must not see lower ones afterwards.
+#[tokio::test]
+async fn revisions_never_go_back_when_renewals_are_lost_at_a_reboot() {
+    let place = Place::new();
+    let store = place.open_at(&TestTime::new("boot-1"));
+    let fence = acquire(&store, "catalog", "worker-a").await;
+    for _ in 0..10 {
+        assert_renewed(renew(&store, &fence).await);
+    }
+    let seen = store.snapshot("catalog").await.unwrap().revision;
+    drop(store);
+    let side = rusqlite::Connection::open(place.side()).unwrap();
+    let lost = side.execute("DELETE FROM renewals", []).unwrap();
+    assert_eq!(lost, 1);
+    drop(side);
+    let store = place.open_at(&TestTime::new("boot-2"));
+    let revision = store.snapshot("catalog").await.unwrap().revision;
+    assert!(revision > seen, "{revision} after {seen}");
+    assert_renewed(renew(&store, &fence).await);
+}
+
 #[tokio::test]
 async fn the_side_file_stays_small_and_beside_the_main_file() {
     let place = Place::new();
