@@ -153,7 +153,10 @@ fn section(evidence: &Evidence, formatter: &mut fmt::Formatter<'_>) -> fmt::Resu
     }
     let unproven = evidence.rules_without_a_control();
     if !unproven.is_empty() {
-        writeln!(formatter, "\nHeld, and nothing planted was caught under it:\n")?;
+        writeln!(
+            formatter,
+            "\nHeld, and nothing planted was caught under it:\n"
+        )?;
         for rule in unproven {
             writeln!(formatter, "- {rule}")?;
         }
