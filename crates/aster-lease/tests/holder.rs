@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aster_lease::{
-    AcquireOutcome, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseEnded, LeaseHandle,
-    LeaseOptions, LeaseSerializer, LeaseStatus, MemorySerializer, Registers, ReleaseOutcome,
-    TransitionOutcome, revoke,
+    AcquireOutcome, Clock, DenyReason, EndedReason, ErrorKind, ExpectedRevision, LeaseEnded,
+    LeaseHandle, LeaseOptions, LeaseSerializer, LeaseStatus, MemorySerializer, Registers,
+    ReleaseOutcome, SystemClock, TransitionOutcome, revoke,
 };
 use support::{
     Fault, Faulty, RESOURCE, SuspendedClock, TTL, acquire_raw, granted, options, principal, settle,
@@ -353,6 +353,23 @@ async fn the_reason_of_the_end_follows_from_the_denial() {
         assert_eq!(lease.lost().await, reason, "{denial:?}");
         assert_eq!(lease.status(), LeaseStatus::Fenced, "{denial:?}");
     }
+}
+
+/// Nobody looks at the fence: the loss is told when it has come, and not when the last request is given up.
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_in_time_while_a_renewal_hangs() {
+    let network = Faulty::new();
+    let lease = granted(&network, "a").await;
+    network.always(Fault::RequestLost);
+    let clock = SystemClock::new();
+    let started = clock.now();
+    assert_eq!(lease.lost().await, EndedReason::Unreachable);
+    let took = clock.now().monotonic - started.monotonic;
+    let usable = TTL - options().holder_margin;
+    assert!(
+        took >= usable && took <= usable + Duration::from_secs(1),
+        "{took:?}"
+    );
 }
 
 /// The lease counts from the sending of its acquire, and so does its first renewal.
