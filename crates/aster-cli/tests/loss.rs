@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use aster::sqlite::rusqlite::{Connection, TransactionBehavior};
 use rustix::process::Signal;
-use support::{CATALOG, Running, Sandbox, eventually, lives, state_of, tell_pid};
+use support::{CATALOG, Running, Sandbox, eventually, lives, signal_process, state_of, tell_pid};
 
 /// A child and a grandchild that do not listen to TERM, and work for as long as they live.
 fn stubborn() -> String {
@@ -73,7 +73,8 @@ fn start_stubborn(sandbox: &Sandbox, ttl: &str) -> Running {
 #[test]
 fn revoked_the_command_is_told_to_end_then_killed_and_the_exit_code_is_76() {
     let sandbox = Sandbox::new();
-    let run = start_stubborn(&sandbox, "6s");
+    // The guard, which kills before the end of the ttl, is far away: the run itself has to do it.
+    let run = start_stubborn(&sandbox, "1h");
     let revoked = sandbox
         .aster_as("b", &["revoke", "--json", CATALOG])
         .exits(0)
@@ -90,21 +91,52 @@ fn revoked_the_command_is_told_to_end_then_killed_and_the_exit_code_is_76() {
     assert_eq!(sandbox.row()["epoch"], 2);
 }
 
+/// A process that stands still hears nothing until it goes on.
+#[test]
+fn a_stopped_command_is_told_to_end_too() {
+    let sandbox = Sandbox::new();
+    let script = format!(
+        r#"trap 'echo > "$DIR/told"; exit 0' TERM; {}; while :; do sleep 0.05; done"#,
+        tell_pid("pid")
+    );
+    let run = sandbox.run_script("a", "1h", &script);
+    signal_process(sandbox.wait_for_pid("pid"), Signal::STOP);
+    sandbox.aster_as("b", &["revoke", CATALOG]).exits(0);
+    let finished = run.finish().exits(76);
+    assert!(sandbox.exists("told"), "{finished:?}");
+}
+
+/// Ends the lease as a revoke does, without the side file, which belongs to the renewals.
+fn end_the_lease(sandbox: &Sandbox) {
+    let main = Connection::open(sandbox.database()).unwrap();
+    main.busy_timeout(Duration::from_secs(30)).unwrap();
+    let ended = "UPDATE aster_rows SET epoch = epoch + 1, revision = revision + 1,
+                 holder = NULL, ttl_ms = NULL";
+    assert_eq!(main.execute(ended, []).unwrap(), 1);
+}
+
 #[test]
 fn a_write_of_a_revoked_run_is_rejected_whatever_it_believes() {
     let sandbox = Sandbox::new();
     // The command does not know yet: it tries at once, and again when it is told to end.
     let script = format!(
-        r#"trap 'aster put too-late; echo "$?"; exit 0' TERM
+        r#"trap 'aster put too-late; echo "$?"; echo > "$DIR/told"; exit 0' TERM
            aster put v1; {}; while ! test -e "$DIR/revoked"; do sleep 0.01; done
            (trap '' TERM; aster put zombie; echo "$?"); while :; do sleep 0.05; done"#,
         tell_pid("pid")
     );
-    // The next renewal is far away: it is the rejection that ends the work.
     let run = sandbox.run_script("a", "1h", &script);
     sandbox.wait_for("pid");
-    sandbox.aster_as("b", &["revoke", CATALOG]).exits(0);
+    // While the renewals stand still, only the rejection can end the work.
+    let mut side = Connection::open(sandbox.path("leases.db-aster")).unwrap();
+    side.busy_timeout(Duration::from_secs(30)).unwrap();
+    let renewals_stand_still = side
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    end_the_lease(&sandbox);
     sandbox.touch("revoked");
+    sandbox.wait_for("told");
+    drop(renewals_stand_still);
     let finished = run.finish().exits(76);
     assert_eq!(finished.stdout, "76\n76\n", "{finished:?}");
     assert!(finished.stderr.contains("stale fence"), "{finished:?}");

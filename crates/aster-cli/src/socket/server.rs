@@ -308,9 +308,107 @@ pub(crate) async fn read_request(
 
 #[cfg(test)]
 mod tests {
-    use aster::lease::{FenceRejection, RegisterError};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use super::refused;
+    use aster::lease::{
+        AcquireOutcome, ExpectedRevision, Fence, FenceRejection, LeaseHandle, LeaseOptions,
+        MemorySerializer, Principal, RegisterError, RegisterValue, Registers, SerializerError,
+        WriteId,
+    };
+    use async_trait::async_trait;
+
+    use super::{Answer, Service, Verdict, refused};
+
+    /// Carries the first write out and fails all the same.
+    struct LosesTheFirstAnswer {
+        store: MemorySerializer,
+        has_lost: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Registers for LosesTheFirstAnswer {
+        async fn read(&self, resource: &str) -> Result<Option<RegisterValue>, SerializerError> {
+            self.store.read(resource).await
+        }
+
+        async fn compare_and_set_with_id(
+            &self,
+            fence: &Fence,
+            writer: &str,
+            expected: ExpectedRevision,
+            value: Vec<u8>,
+            write_id: WriteId,
+        ) -> Result<u64, RegisterError> {
+            let answer = self
+                .store
+                .compare_and_set_with_id(fence, writer, expected, value, write_id)
+                .await;
+            if self.has_lost.swap(true, Ordering::SeqCst) {
+                return answer;
+            }
+            let message = "its answer got lost".to_owned();
+            Err(SerializerError::Busy { message }.into())
+        }
+
+        async fn compare_and_set(
+            &self,
+            fence: &Fence,
+            writer: &str,
+            expected: ExpectedRevision,
+            value: Vec<u8>,
+        ) -> Result<u64, RegisterError> {
+            let write = self.store.compare_and_set(fence, writer, expected, value);
+            write.await
+        }
+
+        async fn release_with_value(
+            &self,
+            fence: &Fence,
+            writer: &str,
+            expected: ExpectedRevision,
+            value: Vec<u8>,
+            write_id: WriteId,
+        ) -> Result<u64, RegisterError> {
+            let store = &self.store;
+            store
+                .release_with_value(fence, writer, expected, value, write_id)
+                .await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_put_whose_answer_got_lost_is_recognized_when_it_is_sent_again() {
+        let store = MemorySerializer::new();
+        let options = LeaseOptions::default();
+        let acquired =
+            LeaseHandle::acquire(Arc::new(store.clone()), "catalog", "worker-a", options);
+        let Ok(AcquireOutcome::Granted(lease)) = acquired.await else {
+            panic!("nobody else has it");
+        };
+        let registers = LosesTheFirstAnswer {
+            store: store.clone(),
+            has_lost: AtomicBool::new(false),
+        };
+        let service = Service {
+            lease: Arc::new(lease),
+            registers: Ok(Arc::new(registers)),
+            writer: Principal::new("worker-a").unwrap(),
+            verdict: Arc::new(Verdict::default()),
+        };
+        let id = WriteId::from_bytes([1; 16]);
+        let absent = ExpectedRevision::Absent;
+        let answer = service.put(absent, b"v1".to_vec(), id).await.unwrap();
+        let Answer::Written { value_revision, .. } = answer else {
+            panic!("it was written");
+        };
+        assert_eq!(value_revision, 1);
+        let register = store.read("catalog").await.unwrap().unwrap();
+        assert_eq!(
+            (register.value_revision, register.value),
+            (1, b"v1".to_vec())
+        );
+    }
 
     fn stale() -> RegisterError {
         RegisterError::Rejected(FenceRejection::StaleEpoch {
