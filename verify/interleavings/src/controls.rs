@@ -32,6 +32,11 @@ pub const CONTROLS: &[Control] = &[
         scenario: "release-waits-for-the-closure",
     },
     Control {
+        bug: "check-from-before-the-wait",
+        planted: "a write that has waited for a closure goes by the check before its wait",
+        scenario: "a-write-that-waited",
+    },
+    Control {
         bug: "gate-opened-without-a-word",
         planted: "whoever opens a gate tells nobody",
         scenario: "closures-exclude",

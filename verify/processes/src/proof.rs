@@ -47,6 +47,12 @@ const WRONG_BREAKS: [Rule; 4] = [
     Rule::Linearizable,
 ];
 
+/// What the runs show besides what the histories tell.
+const LIVELY: &str =
+    "once the faults are over every process ends when told, and every resource is granted";
+/// A ttl that outlasts a run: whoever is killed then leaves a resource that nobody gets.
+const OUTLASTING_TTL_MS: u64 = 600_000;
+
 /// What is to be proven, and how long it may take.
 #[derive(Debug, Clone)]
 pub struct Order {
@@ -86,6 +92,11 @@ pub fn prove(order: &Order, program: &Path) -> Result<Evidence, RunError> {
     let place = Place::make(order.keep.clone())?;
     let mut proof = Proof::new(order);
     let mut seed = order.seed;
+    let mut control = (!order.unfenced_only).then(|| Settings {
+        seconds: RUN_SECONDS_MIN,
+        ttl_ms: OUTLASTING_TTL_MS,
+        ..Settings::new(seed)
+    });
     loop {
         let seconds = deadline
             .left()
@@ -105,6 +116,7 @@ pub fn prove(order: &Order, program: &Path) -> Result<Evidence, RunError> {
                 check,
                 ..Settings::new(seed.wrapping_add(number))
             })
+            .chain(control.take())
             .collect();
         for (settings, ran) in round.iter().zip(run_together(&round, program, &place)?) {
             let directory = place.of(settings);
@@ -192,6 +204,8 @@ struct Proof {
     broken: BTreeSet<Rule>,
     forgeries: [Control; FORGERIES.len()],
     wrong: [([Control; WRONG_BREAKS.len()], Updates); WRONG.len()],
+    /// What was noticed of leases that outlast their run.
+    unending: Option<String>,
 }
 
 /// What has to happen, or the runs show nothing.
@@ -219,6 +233,7 @@ impl Proof {
             broken: BTreeSet::new(),
             forgeries: Default::default(),
             wrong: Default::default(),
+            unending: None,
         }
     }
 
@@ -227,6 +242,10 @@ impl Proof {
     }
 
     fn judge(&mut self, settings: &Settings, ran: &Ran, history: &History) {
+        if settings.ttl_ms == OUTLASTING_TTL_MS {
+            self.unending = ran.failures.first().cloned();
+            return;
+        }
         self.evidence.seed(settings.seed);
         let name = Place::name(settings);
         for failure in &ran.failures {
@@ -346,10 +365,11 @@ impl Proof {
                 }
             }
             if !self.has_failures {
-                evidence.held(
-                    "once the faults are over every process ends when told, and every resource is granted",
-                );
+                evidence.held(LIVELY);
             }
+            let seen = self.unending.as_deref().unwrap_or("never");
+            let planted = "leases that outlast the run, whose holders are killed";
+            evidence.control(LIVELY, planted, self.unending.is_some(), seen);
             for (forgery, control) in FORGERIES.iter().zip(&self.forgeries) {
                 let planted = format!("in the recorded histories: {}", forgery.what);
                 control.conclude(evidence, forgery.rule, &planted, control.tried);
@@ -401,6 +421,7 @@ impl Place {
     /// A run's name, and that of its directory.
     fn name(settings: &Settings) -> String {
         let kind = match settings.check {
+            Check::Within if settings.ttl_ms == OUTLASTING_TTL_MS => "outlasting",
             Check::Within => "fenced",
             Check::Before => "checked-before",
             Check::Never => "unfenced",

@@ -37,6 +37,21 @@ pub const PLANTS: &[Plant] = &[
             if let Some(cell)",
     },
     Plant {
+        name: "check-from-before-the-wait",
+        file: "memory/gate.rs",
+        product: "                        .wait(rows)
+                        .unwrap_or_else(PoisonError::into_inner);",
+        bug: "                        .wait(rows)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    if stand_in::bugs::planted(\"check-from-before-the-wait\") {
+                        let slot = rows.slots.get_mut(id);
+                        if let Some(cell) = slot.and_then(|slot| slot.close_gate(id, &self.board)) {
+                            GATES_HELD.with(|held| held.set(held.get() + 1));
+                            return Ok(Gate { shard: self, id, cell });
+                        }
+                    }",
+    },
+    Plant {
         name: "gate-opened-without-a-word",
         file: "memory/gate.rs",
         product: "        if is_contended {",

@@ -63,6 +63,35 @@ fn release_waits() {
     assert!(!place.write(&fence), "BROKEN no write by an ended owner");
 }
 
+/// Two writes of one owner, one of which waits for the other's closure, and the owner's release.
+pub(super) const WAITING_WRITE: Scenario = Scenario {
+    name: "a-write-that-waited",
+    rule: "a write that has waited for a closure is checked again when its turn comes",
+    longest: LONGEST,
+    run: waiting_write,
+};
+
+fn waiting_write() {
+    let place = Place::new();
+    let fence = place.acquire("a");
+    let writers: Vec<_> = (0..2)
+        .map(|_| {
+            let (place, fence) = (place.clone(), fence.clone());
+            // Accepted or rejected: the record knows which of them it may be.
+            thread(move || {
+                place.write(&fence);
+            })
+        })
+        .collect();
+    place.release(&fence);
+    let next = place.acquire("b");
+    for writer in writers {
+        join(writer);
+    }
+    assert!(place.write(&next), "BROKEN the owner may write");
+    assert!(!place.write(&fence), "BROKEN no write by an ended owner");
+}
+
 /// A closure that reads the register, a write, and a release with a value.
 pub(super) const REGISTERS: Scenario = Scenario {
     name: "registers-and-closures",

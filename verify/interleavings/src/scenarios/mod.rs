@@ -35,6 +35,7 @@ use crate::record::Record;
 pub(crate) const ALL: &[Scenario] = &[
     gate::CLOSURES_EXCLUDE,
     gate::RELEASE_WAITS,
+    gate::WAITING_WRITE,
     queue::HAND_OVER,
     queue::DROPPED_WAITER,
     queue::CANCELLED_WISH,
