@@ -11,12 +11,11 @@ mod bench;
 mod checks;
 mod fix;
 mod fuzz;
-mod interleavings;
 mod mutants;
 mod printed;
+mod program;
 mod proof;
 mod repository;
-mod sim;
 mod step;
 mod verify;
 
@@ -63,8 +62,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ("verify", names) => verify::run(&repository, names),
-        ("sim", arguments) => sim::run(&repository, arguments),
-        ("interleavings", arguments) => interleavings::run(&repository, arguments),
+        ("sim", arguments) => program::run(&repository, program::SIM, arguments),
+        ("interleavings", arguments) => {
+            program::run(&repository, program::INTERLEAVINGS, arguments)
+        }
         ("proof", [flag]) if flag == "--list" => {
             proof::list();
             ExitCode::SUCCESS

@@ -6,11 +6,11 @@ use crate::bend::Bend;
 use crate::cuts::{Cut, Syncs, check, cut_again, leave, pick};
 use crate::disk::{Fault, VolatileDisk};
 use crate::lives::{Recorded, Shape, record};
-use crate::random::Random;
 use crate::rounds::{Tally, faults_in, kill, live_with_faults};
 use crate::rules::{Broken, Rule};
 use crate::store::STORE;
 use crate::volume::{Damage, Loss, Volume};
+use aster_evidence::Random;
 
 /// How many lives and kills a control may take until it is noticed.
 const TRIES: u64 = 20;
@@ -131,7 +131,7 @@ impl Planted {
             Planted::FaultsUnsaid => {
                 let disk = VolatileDisk::recording(Volume::default());
                 for number in 1..40 {
-                    let seed = random.number();
+                    let seed = random.bits();
                     disk.fail_at(number * 20, Fault::Unsaid { seed });
                 }
                 live_with_faults(program, seed, &disk)?

@@ -7,11 +7,11 @@ use crate::disk::VolatileDisk;
 use crate::expected::Expected;
 use crate::judge::judge;
 use crate::lives::{Mounted, Recorded};
-use crate::random::Random;
 use crate::rules::{Broken, Rule};
 use crate::store::STORE;
 use crate::volume::{Damage, Event, Loss, Volume};
 use crate::words::Word;
+use aster_evidence::Random;
 
 /// Which syncs the disk obeys. All but the first are there to be noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,7 @@ pub fn cut_again(
     let cut = Cut {
         at,
         loss: Loss::ALL[index(random, Loss::ALL.len())],
-        seed: random.number(),
+        seed: random.bits(),
     };
     let mut result = Ok(());
     leave(&second.recorded, vec![cut], Syncs::Obeyed, |mut left| {
@@ -192,7 +192,7 @@ pub fn pick(steps: &[usize], count: usize, random: &mut Random) -> Vec<Cut> {
         cuts.push(Cut {
             at: steps[index(random, steps.len())],
             loss: Loss::ALL[index(random, Loss::ALL.len())],
-            seed: random.number(),
+            seed: random.bits(),
         });
     }
     cuts

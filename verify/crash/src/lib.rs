@@ -26,7 +26,6 @@ pub mod expected;
 pub mod judge;
 pub mod lives;
 mod mount;
-pub mod random;
 pub mod rounds;
 pub mod rules;
 pub mod store;

@@ -8,12 +8,12 @@ use crate::bend::Bend;
 use crate::cuts::{Cut, Syncs, check, cut_again, index, leave, pick};
 use crate::disk::{FAULT, Fault, Held, Moment, VolatileDisk};
 use crate::lives::{Mounted, Recorded, Shape, Worker, record, said};
-use crate::random::Random;
 use crate::rules::{Broken, Rule};
 use crate::store::STORE;
 use crate::volume::{Event, Loss, Volume};
 use crate::words::Word;
 use crate::work::Plan;
+use aster_evidence::Random;
 
 /// One seed kills so many processes, or lives so many lives with faults.
 const EACH: u64 = 8;
@@ -148,7 +148,7 @@ pub fn judge_cuts(
     tally.steps += steps.len() as u64;
     let cuts = match only {
         Some(at) => {
-            let seed = random.number();
+            let seed = random.bits();
             Loss::ALL.map(|loss| Cut { at, loss, seed }).to_vec()
         }
         None => {
@@ -290,7 +290,7 @@ fn fault(
             0 => Fault::Full,
             1 => Fault::Short,
             _ => Fault::Io {
-                seed: random.number(),
+                seed: random.bits(),
             },
         };
         disk.fail_at(random.below(STEPS), fault);

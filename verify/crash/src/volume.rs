@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::random::Random;
+use aster_evidence::Random;
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;

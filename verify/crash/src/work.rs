@@ -15,10 +15,10 @@ use aster_lease::{
 use aster_sqlite::SqliteSerializer;
 
 use crate::bend::{self, Bend};
-use crate::random::Random;
 use crate::store::{self, QUEUE, acquire, id_of, principal, write_number, write_number_apart};
 use crate::teller::Teller;
 use crate::words::{Value, Wish, Word};
+use aster_evidence::Random;
 
 /// How long a caller waits in the queue, at most.
 const WAIT: Duration = Duration::from_secs(4);

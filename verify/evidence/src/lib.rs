@@ -6,6 +6,7 @@
 
 mod machine;
 mod options;
+mod random;
 
 use std::fmt;
 use std::fs;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use machine::machine;
 pub use options::{Deadline, OptionError, Options};
+pub use random::Random;
 
 /// What one program tried and saw.
 ///

@@ -33,32 +33,25 @@ const CHANGES_MAX: usize = 8;
 /// The longest run of bytes that one change touches.
 const RUN_MAX: usize = 64;
 
-/// A splitmix64 generator: small, and the same everywhere.
+/// Choices that a seed repeats, by the lengths of what is chosen from.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(aster_evidence::Random);
 
 impl Random {
     /// Starts at `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(aster_evidence::Random::new(seed))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.bits()
     }
 
     /// A number below `bound`, or 0 when there is none.
     pub fn below(&mut self, bound: usize) -> usize {
-        match bound {
-            0 => 0,
-            bound => (self.bits() % bound as u64) as usize,
-        }
+        self.0.below(bound as u64) as usize
     }
 
     fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {

@@ -25,7 +25,6 @@ pub mod orders;
 pub mod plan;
 mod process;
 pub mod proof;
-mod random;
 pub mod storage;
 
 pub use check::{Broken, Checked, Rule, check};

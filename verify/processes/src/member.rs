@@ -20,8 +20,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::history::{Answer, Call, HistoryError, Mark, Recorder, Told, Value};
 use crate::orders::{Orders, Role, Word};
-use crate::random::Random;
 use crate::storage::{Storage, failed, refused, unexpected};
+use aster_evidence::Random;
 
 /// How long an owner waits in the queue.
 const WAIT_MS: (u64, u64) = (300, 3_000);
@@ -100,7 +100,7 @@ impl Member {
             storage: Storage::open(store.clone(), orders.check)?,
             store: Arc::new(store),
             recorder: Recorder::create(&Orders::histories(&orders.directory), orders.number)?,
-            random: Random::new(orders.seed, u64::from(orders.number) + 1),
+            random: Random::stream(orders.seed, u64::from(orders.number) + 1),
             marks: 0,
             is_over,
         })
@@ -123,20 +123,20 @@ impl Member {
     }
 
     async fn own(&mut self, resource: &str) -> Result<(), MemberError> {
-        let wait = match self.random.percent(60) {
+        let wait = match self.random.chance(60, 100) {
             true => Some(self.drawn(WAIT_MS)),
             false => None,
         };
         if let Some(lease) = self.acquire(resource, wait).await? {
             say(Word::Holds)?;
-            let (low, high) = match self.random.percent(STAYS_PERCENT) {
+            let (low, high) = match self.random.chance(STAYS_PERCENT, 100) {
                 true => UPDATES_OF_A_STAY,
                 false => UPDATES,
             };
             let updates = self.random.between(low, high);
             let mut may_go_on = true;
             for _ in 0..updates {
-                may_go_on = match self.random.percent(55) {
+                may_go_on = match self.random.chance(55, 100) {
                     true => self.update_register(&lease, true).await?,
                     false => self.append(&lease, true).await?,
                 };
@@ -323,7 +323,7 @@ impl Member {
     }
 
     async fn observe(&mut self, resource: &str) -> Result<(), MemberError> {
-        match self.random.percent(50) {
+        match self.random.chance(50, 100) {
             true => drop(self.read(resource).await?),
             false => drop(self.count(resource)?),
         }
@@ -332,7 +332,7 @@ impl Member {
     }
 
     async fn operate(&mut self, resource: &str) -> Result<(), MemberError> {
-        let hold_off = match self.random.percent(30) {
+        let hold_off = match self.random.chance(30, 100) {
             true => Some(self.drawn(HOLD_OFF_MS)),
             false => None,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::random::Random;
+use aster_evidence::Random;
 
 /// How long between two faults.
 const GAP_MS: (u64, u64) = (200, 1_100);
@@ -58,7 +58,7 @@ impl Plan {
     /// The plan of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(Random::new(seed, 0))
+        Self(Random::stream(seed, 0))
     }
 }
 
@@ -67,7 +67,7 @@ impl Iterator for Plan {
 
     fn next(&mut self) -> Option<Fault> {
         let gap = Duration::from_millis(self.0.between(GAP_MS.0, GAP_MS.1));
-        let kind = match self.0.percent(STOPS_PERCENT) {
+        let kind = match self.0.chance(STOPS_PERCENT, 100) {
             true => Kind::Stop,
             false => Kind::Kill,
         };
@@ -90,7 +90,7 @@ impl Iterator for Plan {
             gap,
             kind,
             aim,
-            choice: self.0.draw(),
+            choice: self.0.bits(),
         })
     }
 }

@@ -5,17 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use aster_core::GrantId;
 use aster_lease::{Entropy, EntropyError};
 
-/// A small generator (splitmix64) that is the same on every machine.
+/// A stream of choices that is the same on every machine.
 #[derive(Debug, Clone)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(aster_evidence::Random);
 
 impl Random {
     /// A generator that follows from `seed` alone.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(aster_evidence::Random::new(seed))
     }
 
     /// A generator of its own for one part of the world, so that what one part draws does not shift
@@ -25,26 +23,21 @@ impl Random {
     }
 
     pub(crate) fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.bits()
     }
 
     /// From 0 up to `bound`, which is above 0 and not reached.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // The bias of the remainder is of no account for bounds this small.
-        self.draw() % bound.max(1)
+        self.0.below(bound)
     }
 
     /// From `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high.saturating_sub(low) + 1)
+        self.0.between(low, high)
     }
 
     pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
-        self.below(1_000) < per_mille
+        self.0.chance(per_mille, 1_000)
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {

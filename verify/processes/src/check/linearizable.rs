@@ -352,19 +352,19 @@ mod tests {
     /// Every history of a few operations, against trying every order.
     #[test]
     fn the_search_agrees_with_trying_every_order() {
-        let mut random = crate::random::Random::new(1, 1);
+        let mut random = aster_evidence::Random::stream(1, 1);
         let (mut fine, mut not) = (0, 0);
         for _ in 0..4_000 {
             let count = random.between(2, 6);
             let operations: Vec<_> = (0..count)
                 .map(|_| {
                     let began = random.between(1, 8);
-                    let ended = match random.percent(15) {
+                    let ended = match random.chance(15, 100) {
                         true => OPEN,
                         false => began + random.between(0, 5),
                     };
                     let value = u8::try_from(random.between(0, 2)).unwrap();
-                    let step = match random.percent(50) {
+                    let step = match random.chance(50, 100) {
                         true => Write(value),
                         false => Read(value),
                     };
