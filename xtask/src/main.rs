@@ -38,7 +38,8 @@ usage: cargo xtask verify [STEP…]   check everything, or only the named steps;
                                     engine a bit at a time, and demand that their tests notice
        cargo xtask proof [--minutes N] [--output FILE]   run everything that shows the promise, 30 minutes
                                     and builds, and write docs/proof.md, or FILE
-       cargo xtask proof [--minutes N] PART…   run the named parts and print what they saw
+       cargo xtask proof [--minutes N] [--page] PART…   run the named parts and print what they saw, or
+                                    write docs/proof.md from them alone
        cargo xtask proof --list     name the parts
        cargo xtask fuzz [TARGET…] [--seconds N]   fuzz the targets with libFuzzer; --list names them
 ";

@@ -24,8 +24,8 @@ const GRACE_S: u64 = 900;
 /// How often a running part is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Runs the parts named in `arguments`, or all. Only a run of all is written to the page, unless
-/// `--output` names another one.
+/// Runs the parts named in `arguments`, or all. What named parts saw is written to the page with `--page`
+/// only, or to where `--output` says.
 pub(crate) fn run(repository: &Repository, arguments: &[String]) -> ExitCode {
     let wish = match Wish::parse(arguments) {
         Ok(wish) => wish,
@@ -56,6 +56,8 @@ pub(crate) fn list() {
 struct Wish {
     minutes: u64,
     output: Option<PathBuf>,
+    /// Whether the page in the docs is written although parts are named: it says which.
+    writes_page: bool,
     /// Empty: all.
     names: Vec<String>,
 }
@@ -65,6 +67,7 @@ impl Wish {
         let mut wish = Self {
             minutes: MINUTES,
             output: None,
+            writes_page: false,
             names: Vec::new(),
         };
         let mut words = arguments.iter();
@@ -80,6 +83,7 @@ impl Wish {
                 "--output" => {
                     wish.output = Some(words.next().ok_or("--output needs a file")?.into());
                 }
+                "--page" => wish.writes_page = true,
                 name if PARTS.iter().any(|part| part.name == name) => {
                     wish.names.push(name.to_owned());
                 }
@@ -93,6 +97,16 @@ impl Wish {
             }
         }
         Ok(wish)
+    }
+
+    /// The command that a person types for it.
+    fn command(&self) -> String {
+        let names = self.names.iter().map(|name| format!(" {name}"));
+        format!(
+            "cargo xtask proof --minutes {}{}",
+            self.minutes,
+            names.collect::<String>()
+        )
     }
 
     fn is_wanted(&self, part: &Part) -> bool {
@@ -128,7 +142,7 @@ fn prove(repository: &Repository, wish: &Wish) -> Result<bool, String> {
     }
     let page = Page {
         commit,
-        minutes: wish.minutes,
+        command: wish.command(),
         took: started.elapsed(),
         outcomes: outcomes
             .iter()
@@ -142,7 +156,7 @@ fn prove(repository: &Repository, wish: &Wish) -> Result<bool, String> {
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             println!("written to {}", path.display());
         }
-        None if wish.names.is_empty() => {
+        None if wish.names.is_empty() || wish.writes_page => {
             printed::put(repository, PAGE, &page.to_string())?;
             println!("written to {PAGE}");
         }
@@ -230,6 +244,7 @@ mod wishes {
         assert_eq!(all.minutes, MINUTES);
         assert!(PARTS.iter().all(|part| all.is_wanted(part)));
         let two = parse(&["model", "--minutes", "5", "sim"]).unwrap();
+        assert_eq!(two.command(), "cargo xtask proof --minutes 5 model sim");
         let wanted: Vec<_> = PARTS.iter().filter(|part| two.is_wanted(part)).collect();
         assert_eq!(two.minutes, 5);
         assert_eq!(wanted.len(), 2);

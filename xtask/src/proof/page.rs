@@ -37,7 +37,8 @@ impl Outcome {
 /// Everything that the page says.
 pub(crate) struct Page<'a> {
     pub(crate) commit: String,
-    pub(crate) minutes: u64,
+    /// What was typed.
+    pub(crate) command: String,
     pub(crate) took: Duration,
     pub(crate) outcomes: Vec<(&'static str, &'a Outcome)>,
 }
@@ -99,8 +100,8 @@ impl fmt::Display for Page<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             formatter,
-            "`cargo xtask proof --minutes {}` at commit {}, in {} s on {}:\n",
-            self.minutes,
+            "`{}` at commit {}, in {} s on {}:\n",
+            self.command,
             self.commit,
             self.took.as_secs(),
             machine(),
@@ -240,7 +241,7 @@ mod pages {
     fn page(outcome: &Outcome) -> Page<'_> {
         Page {
             commit: "abc".to_owned(),
-            minutes: 1,
+            command: "cargo xtask proof --minutes 1".to_owned(),
             took: Duration::from_secs(61),
             outcomes: vec![("model", outcome)],
         }
