@@ -17,7 +17,7 @@ pub(crate) const INTERLEAVINGS: &[&str] = &[
 /// Runs the program that cargo finds by `place` with `arguments`, and ends as it does.
 pub(crate) fn run(repository: &Repository, place: &[&str], arguments: &[String]) -> ExitCode {
     let status = Command::new("cargo")
-        .args(["run", "--quiet", "--locked"])
+        .args(["run", "--locked"])
         .args(place)
         .arg("--")
         .args(arguments)

@@ -40,11 +40,13 @@ pub enum Bug {
     HoldOffForgotten,
     /// A turn that lapsed unheard ends the wait.
     LapseEndsWait,
+    /// An end of an ownership takes no epoch: the next grant has the one after the ended one.
+    EndKeepsEpoch,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 15] = [
+    pub const ALL: [Bug; 16] = [
         Bug::UnfencedWrites,
         Bug::FenceKept,
         Bug::RowsForgottenAtRestart,
@@ -60,6 +62,7 @@ impl Bug {
         Bug::WatchStops,
         Bug::HoldOffForgotten,
         Bug::LapseEndsWait,
+        Bug::EndKeepsEpoch,
     ];
 
     /// Its name on the command line.
@@ -81,6 +84,7 @@ impl Bug {
             Bug::WatchStops => "watch-stops",
             Bug::HoldOffForgotten => "hold-off-forgotten",
             Bug::LapseEndsWait => "lapse-ends-wait",
+            Bug::EndKeepsEpoch => "end-keeps-epoch",
         }
     }
 
@@ -103,6 +107,7 @@ impl Bug {
             Bug::WatchStops => "watchers_see_the_present",
             Bug::HoldOffForgotten => "kept_out",
             Bug::LapseEndsWait => "waits_are_kept",
+            Bug::EndKeepsEpoch => "epochs_grow",
         }
     }
 }

@@ -96,7 +96,10 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match evidence.is_sound() {
-        true => ExitCode::SUCCESS,
+        true => {
+            println!("no rule was broken; {} rules were checked", RULES.len());
+            ExitCode::SUCCESS
+        }
         false => ExitCode::FAILURE,
     }
 }
@@ -289,7 +292,10 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--bug" => {
                 let name = words.next().ok_or("--bug needs a name")?;
                 let bug = Bug::ALL.into_iter().find(|bug| bug.name() == name);
-                arguments.bug = Some(bug.ok_or(format!("no bug is called {name}"))?);
+                arguments.bug = Some(bug.ok_or_else(|| {
+                    let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+                    format!("no bug is called {name}; there are {}", names.join(", "))
+                })?);
             }
             _ => return Err(format!("{word} is not understood")),
         }

@@ -53,6 +53,7 @@ controls! {
     control_a_watch_that_misses_the_end: WatchStops,
     control_a_hold_off_that_is_forgotten: HoldOffForgotten,
     control_a_wait_that_ends_with_its_lapsed_turn: LapseEndsWait,
+    control_an_end_that_takes_no_epoch: EndKeepsEpoch,
 }
 
 #[test]

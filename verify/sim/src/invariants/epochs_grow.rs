@@ -1,4 +1,5 @@
-//! Epochs are unique and grow (design, "The rules": epochs never go back).
+//! Epochs are unique and grow, and each end of an ownership takes one of its own (design, "The rules": epochs
+//! never go back; a release makes the row free at the next epoch).
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,8 @@ use crate::history::{Entry, Event};
 #[derive(Default)]
 pub(crate) struct EpochsGrow {
     granted: BTreeMap<ResourceName, BTreeMap<u64, GrantId>>,
+    /// The epoch that the last end of an ownership took.
+    ended: BTreeMap<ResourceName, u64>,
     /// The highest epoch that was known when a call began: what it is granted comes after it.
     before: BTreeMap<u64, u64>,
 }
@@ -25,7 +28,16 @@ impl Invariant for EpochsGrow {
                 let granted = self.granted.get(resource);
                 let highest = granted.and_then(|granted| granted.last_key_value());
                 let highest = highest.map_or(0, |(epoch, _)| *epoch);
-                self.before.insert(*call, highest);
+                let ended = self.ended.get(resource).copied().unwrap_or(0);
+                self.before.insert(*call, highest.max(ended));
+            }
+            Event::Ended {
+                resource,
+                epoch: Some(epoch),
+                ..
+            } => {
+                let ended = self.ended.entry(resource.clone()).or_default();
+                *ended = epoch.saturating_add(1).max(*ended);
             }
             Event::Granted {
                 call,

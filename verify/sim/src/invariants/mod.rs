@@ -24,7 +24,10 @@ use crate::history::Entry;
 /// The rules, as their files name them, and in words.
 pub const RULES: [(&str, &str); 15] = [
     ("accepted_writes", "no write by an ended owner is accepted"),
-    ("epochs_grow", "epochs are unique and grow"),
+    (
+        "epochs_grow",
+        "epochs are unique and grow, and each end of an ownership takes one",
+    ),
     (
         "one_usable_fence",
         "no fence is usable once another was granted, revokes excepted",

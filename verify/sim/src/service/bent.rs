@@ -23,6 +23,17 @@ impl Service {
             LeaseOp::Release { .. } if self.has(Bug::ReleaseForgotten) && self.chance(300) => {
                 Some(Ok(TransitionOutcome::Released))
             }
+            LeaseOp::Acquire { .. } if self.has(Bug::EndKeepsEpoch) => {
+                let before = self.store().snapshot(resource).await.ok()?;
+                let mut answer = self.store().transition(resource, op.clone()).await;
+                if let Ok(TransitionOutcome::Granted(fence)) = &mut answer
+                    && !before.held
+                    && before.epoch > 1
+                {
+                    fence.epoch = before.epoch;
+                }
+                Some(answer)
+            }
             LeaseOp::Revoke {
                 operator, epoch, ..
             } if self.has(Bug::HoldOffForgotten) => {
