@@ -179,7 +179,24 @@ impl Remote {
         }
     }
 
-    async fn set(&self, request: Request) -> Result<u64, RegisterError> {
+    /// A register write, which gives the lease up in the same step if it `releases`.
+    async fn set(
+        &self,
+        fence: &Fence,
+        writer: &str,
+        expected: ExpectedRevision,
+        value: &[u8],
+        write: WriteId,
+        releases: bool,
+    ) -> Result<u64, RegisterError> {
+        let request = Request::Set {
+            fence: fence.clone(),
+            writer: writer.to_owned(),
+            expected,
+            value: number(value),
+            write,
+            releases,
+        };
         match self.call(request).await? {
             Reply::Set(answer) => answer,
             other => Err(unexpected(&other).into()),
@@ -282,15 +299,8 @@ impl Registers for Remote {
         value: Vec<u8>,
         write_id: WriteId,
     ) -> Result<u64, RegisterError> {
-        self.set(Request::Set {
-            fence: fence.clone(),
-            writer: writer.to_owned(),
-            expected,
-            value: number(&value),
-            write: write_id,
-            releases: false,
-        })
-        .await
+        self.set(fence, writer, expected, &value, write_id, false)
+            .await
     }
 
     async fn compare_and_set(
@@ -317,14 +327,7 @@ impl Registers for Remote {
         value: Vec<u8>,
         write_id: WriteId,
     ) -> Result<u64, RegisterError> {
-        self.set(Request::Set {
-            fence: fence.clone(),
-            writer: writer.to_owned(),
-            expected,
-            value: number(&value),
-            write: write_id,
-            releases: true,
-        })
-        .await
+        self.set(fence, writer, expected, &value, write_id, true)
+            .await
     }
 }
